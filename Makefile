@@ -68,9 +68,7 @@ texts: setup ## list every sentence of pages, commands and errors, those of more
 	@$(BIN)/python -m tests.texts
 
 docs: setup ## write docs/settings.md from the settings, and the faults of docs/streams.md, the metrics of docs/run.md
-	@$(BIN)/python -m backend.settings_docs > docs/settings.md
-	@$(BIN)/python -m backend.streams.faults < docs/streams.md > docs/streams.md.new && mv docs/streams.md.new docs/streams.md
-	@$(BIN)/python -m backend.metrics < docs/run.md > docs/run.md.new && mv docs/run.md.new docs/run.md
+	@$(BIN)/python -m backend.docs
 
 clean: ## remove what can be made again; .weir (the demo lake) stays
 	rm -rf .venv *.egg-info pipelines/jars/lib test-results .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse

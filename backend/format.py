@@ -147,7 +147,7 @@ def ago(moment: datetime | None, now: datetime) -> str:
 
 
 def ago_short(moment: datetime | None, now: datetime) -> str:
-    """The same in its largest unit, where there is little room: 2 h ago."""
+    """How long since, in its largest unit, where there is little room: 2 h ago."""
     return UNKNOWN if moment is None else ago_short_text((now - moment).total_seconds())
 
 

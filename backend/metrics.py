@@ -4,11 +4,8 @@ Rule: said here and nowhere else: both endpoints and docs/run.md take their word
 the conventions of Prometheus: base units, `_total` for counters, points in time as seconds since 1970.
 """
 
-import sys
 from dataclasses import dataclass
 from enum import StrEnum
-
-from backend.docs_table import with_table
 
 
 class MetricKind(StrEnum):
@@ -120,17 +117,3 @@ HOST_DROPPED = Described(
 )
 
 OF_HOST = tuple(each for each in list(globals().values()) if isinstance(each, Described) and each not in OF_PAGE)
-
-
-def docs_table() -> str:
-    """Every metric as the table of docs/run.md."""
-    lines = ["| metric | labels | kind | of | meaning |", "|---|---|---|---|---|"]
-    for server, found in (("page", OF_PAGE), ("host", OF_HOST)):
-        for each in found:
-            labels = ", ".join(f"`{label}`" for label in each.labels)
-            lines.append(f"| `{each.name}` | {labels} | {each.kind} | {server} | {each.help} |")
-    return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(with_table(sys.stdin.read(), "metrics", docs_table()))

@@ -23,7 +23,7 @@ SHAPES: Shapes = {
     UnreadableTable: shaped(without=("ref",), **WHERE),
     Column: shaped(
         "physical_name",
-        without=("name", "depth", "kind", "physical", "in_collection", "has_children", "widened"),
+        without=("name", "depth", "kind", "physical", "in_collection", "widened"),
         type_changes="widened",
     ),
 }

@@ -16,14 +16,7 @@ from backend.format import ago, utc_text
 from backend.lake.history.history import resolve_version
 from backend.lake.model import Commit, Pin, TableRef
 from backend.lake.retention.answers import Answer, Extension, VersionAnswer, judge_version, missing_words
-from backend.lake.retention.runs import (
-    FilesSeen,
-    RetentionRuns,
-    RetentionSetting,
-    VacuumRun,
-    judge,
-    with_missing,
-)
+from backend.lake.retention.runs import FilesSeen, RetentionRuns, RetentionSetting, VacuumRun, judge
 from backend.times import parse_time
 
 PinnedVersion = Annotated[str, typer.Argument(metavar="VERSION", help=VERSION)]
@@ -40,7 +33,7 @@ def versions(
     retention = judge(lake.retention_facts(ref), services.now())
     if check and version is None:
         *_, seen = lake.see_log(ref)
-        retention = with_missing(retention, seen.runs)
+        retention = judge(retention.facts, retention.now, seen.runs)
     answer = None
     if version is not None:
         files = None

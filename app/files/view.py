@@ -22,7 +22,7 @@ from backend.health.model import Severity
 from backend.health.rules import fine_text, gain_in, layout_text, small_files_text
 from backend.lake.files.clustering import Overlap
 from backend.lake.files.file_sizes import HEAVY_SHARE, FileDistribution, PartitionFiles, small_limit, target_for
-from backend.lake.files.footer import FileFooter, LoggedFile, log_statistics
+from backend.lake.files.footer import FileFooter, LoggedFile
 from backend.lake.log.actions import Checksum
 from backend.lake.model import Bucket, Snapshot
 from backend.settings import HealthSettings
@@ -442,8 +442,10 @@ def groups_frame(footer: FileFooter) -> pd.DataFrame:
 
 def statistics_text(logged: LoggedFile) -> str:
     """The log's statistics of the file, as written, indented."""
-    statistics = log_statistics(logged.stats)
-    if statistics is None:
-        return "The log holds no statistics of this file." if logged.stats is None else logged.stats[:MOST_STATISTICS]
-    text = json.dumps(statistics, indent=2, ensure_ascii=False)
+    if logged.stats is None:
+        return "The log holds no statistics of this file."
+    try:
+        text = json.dumps(json.loads(logged.stats), indent=2, ensure_ascii=False)
+    except ValueError:
+        return logged.stats[:MOST_STATISTICS]
     return text if len(text) <= MOST_STATISTICS else f"{text[:MOST_STATISTICS]}\n… {len(text):,} characters"

@@ -29,7 +29,7 @@ from backend.lake.files.stats import columns_with_stats
 from backend.lake.model import Pin, TableRef, VersionTotals
 from backend.lake.retention.answers import Reach, VersionAnswer, judge_version, missing_words
 from backend.lake.retention.file_check import SAMPLE, LogSeen
-from backend.lake.retention.runs import FilesSeen, RetentionRuns, judge, with_missing
+from backend.lake.retention.runs import FilesSeen, RetentionRuns, judge
 from backend.maintenance.model import Clone
 from backend.sql.numbers import NumbersProgress, VersionValue, spread
 from backend.times import parse_time
@@ -74,9 +74,9 @@ def versions(opened: OpenTable) -> None:
 def _judged(ref: TableRef) -> RetentionRuns:
     """What is known of every version now, with the files that this viewer had looked for."""
     with spinner("Reading the log …", of=f"retention {ref.uri}"):
-        retention = judge(services.lake().retention_facts(ref), services.now())
-    seen = st.session_state.get(_LOG, {}).get((ref.uri, retention.facts.latest))
-    return with_missing(retention, seen.runs) if seen else retention
+        facts = services.lake().retention_facts(ref)
+        seen = st.session_state.get(_LOG, {}).get((ref.uri, facts.latest))
+        return judge(facts, services.now(), seen.runs if seen else None)
 
 
 def of_broken(ref: TableRef) -> None:

@@ -348,16 +348,16 @@ def earliest(items: Sequence[AttentionItem]) -> list[AttentionItem]:
 
 def _each(items: Sequence[AttentionItem]) -> str:
     """ "orders (highest amount 498.2 → 47,189 at v31, …)": of few tables all, of many the names."""
-    told: dict[str, list[str]] = {}
+    details_by_table: dict[str, list[str]] = {}
     for item in earliest(items):
-        told.setdefault(item.subject, []).append(item.detail)
-    if len(told) > MOST_DETAILS:
+        details_by_table.setdefault(item.subject, []).append(item.detail)
+    if len(details_by_table) > MOST_DETAILS:
         return _names(earliest(items))
-    return "; ".join(f"{subject} ({'; '.join(details)})" for subject, details in told.items())
+    return "; ".join(f"{subject} ({'; '.join(details)})" for subject, details in details_by_table.items())
 
 
 def _expectations(items: Sequence[AttentionItem], one: str, many: str, rest: str = "") -> str:
-    """Of each table there may be several; those of one are told."""
+    """Expectations of several tables by their names; of one table, each of them."""
     broken = f"{things(len(items), 'table expectation')}{rest}"
     if len({item.subject for item in items}) == 1:
         return f"{one} {broken}: {items[0].subject} ({'; '.join(item.detail for item in items[:MOST_NAMES])})"

@@ -153,7 +153,7 @@ class JudgedTable:
     judged_at_s: float = 0.0
 
     def recommendations(self, now: datetime) -> tuple[Recommendation, ...]:
-        """With the ages of now; empty where the table could not be judged."""
+        """Recommendations with the ages of now; empty where the table could not be judged."""
         return recommend(replace(self.evidence, now=now)) if self.evidence else ()
 
     def holds(self, card: TableCard) -> bool:
@@ -294,14 +294,14 @@ class NoticeWatch:
 
     def _look(self, card: TableCard) -> tuple[TableCard, float]:
         ref, now, before = card.ref, self._now(), self._found.get(card.ref.uri)
-        found = list[Notice]()
+        notices = list[Notice]()
         try:
-            found += self._looks.silences(ref, self._since if before is None else now - SILENT_BACK, now)
+            notices += self._looks.silences(ref, self._since if before is None else now - SILENT_BACK, now)
             if _written_at(card) >= self._since:
-                found += self._looks.look(ref, self._since, now)
+                notices += self._looks.look(ref, self._since, now)
         except Exception as exc:  # noqa: BLE001 - one table's boundary: whatever it holds hides no other
             _log.warning("what commits of %s did is not known: %r", ref.name, exc)
-        self._found[ref.uri] = {**(before or {}), **{notice.key: notice for notice in found}}
+        self._found[ref.uri] = {**(before or {}), **{notice.key: notice for notice in notices}}
         return card, time.monotonic()
 
 

@@ -179,7 +179,7 @@ def writer_offenders(
 
     `stream_names` gives names to query ids: Spark's own streaming commits carry no other.
     """
-    totals = {each.version: each for each in timeline.totals}
+    totals = {total.version: total for total in timeline.totals}
     by_writer: dict[tuple[str, str], list[tuple[int, int, datetime | None]]] = {}  # files, bytes, when
     for commit in commits:
         if (written := _written(commit, totals)) is not None:

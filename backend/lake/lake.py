@@ -277,9 +277,9 @@ class Lake:
         return sorted((ref for ref, is_one in looks if is_one), key=lambda ref: ref.name)
 
     def target_bytes(self, snapshot: Snapshot) -> TargetSize:
-        from backend.lake.files.file_sizes import target_size
+        from backend.lake.files.file_sizes import target_for
 
-        return target_size(snapshot, self._settings.health)
+        return target_for(snapshot.metadata.configuration, snapshot.size_bytes, self._settings.health)
 
     def cdf_support(self, ref: TableRef, from_version: int, to_version: int) -> ChangeFeedSupport:
         """Whether the change feed covers commits `from_version + 1 … to_version`, and if not from where it does."""
@@ -293,7 +293,6 @@ class Lake:
         """Changed rows of commits `from_version + 1 … to_version`, with `_change_type`, `_commit_version` and
         `_commit_timestamp`; raises `DiffError` where the feed does not cover them, `UnsupportedFeatureError` where its
         reader would misread a time or a name."""
-        from backend.lake.history.change_feed import change_files, require_files, require_plain_files
         from backend.lake.rows.rows import read_changes
 
         support = self.cdf_support(ref, from_version, to_version)
@@ -301,20 +300,15 @@ class Lake:
             raise DiffError(support.reason, hint=support.hint)
         snapshot = self.snapshot(ref, to_version)
         log, versions = self._log(ref), range(from_version + 1, to_version + 1)
-        commits = log.commits(versions)
-        paths = change_files(commits)
-        require_files(self._storage, snapshot, paths)
-        require_plain_files(self._storage, snapshot, paths)
-        return read_changes(self._storage, snapshot, commits, log.committed_times(versions), columns=columns)
+        times = log.committed_times(versions)
+        return read_changes(self._storage, snapshot, log.commits(versions), times, columns=columns)
 
     def change_counts(self, ref: TableRef, version: int) -> Mapping[str, int]:
         """Rows per change type of one commit, no row read; raises as `changes` does, and `DiffError` where only reading
         can tell."""
-        from backend.lake.history.change_feed import count_changes, require_feed
+        from backend.lake.history.change_feed import count_changes
 
-        log = self._log(ref)
-        require_feed(log, version)
-        return count_changes(self._storage, ref.uri, log.commits([version])[0])
+        return count_changes(self._storage, self._log(ref), version)
 
     def arrivals(self, ref: TableRef, first: int, last: int, *, feed: bool) -> list[Arrival]:
         """What each commit of a range, both ends included, brings to a stream, or to a reader of the change feed; those

@@ -125,14 +125,14 @@ def folder_of(root: str, job_id: str) -> str:
 
 
 def dropped_tables(settings: Settings) -> list[DroppedTable]:
-    """Those that can be brought back, newest first; raises `StorageError` where a root cannot be listed."""
+    """Tables that can be brought back, newest first; raises `StorageError` where a root cannot be listed."""
     storage = Storage(settings)
-    found = [table for root in storage.roots for table in _dropped_below(storage, root)]
-    return sorted(found, key=lambda table: table.dropped_at, reverse=True)
+    tables = [table for root in storage.roots for table in _dropped_below(storage, root)]
+    return sorted(tables, key=lambda table: table.dropped_at, reverse=True)
 
 
 def find_dropped(settings: Settings, name: str) -> DroppedTable:
-    """By the table's name (or the end of it), its URI, or the job that dropped it; raises `TableNotFoundError`."""
+    """A dropped table by its name (or its end), its URI, or the job that dropped it; raises `TableNotFoundError`."""
     tables = dropped_tables(settings)
     uri = normal_uri(name) if is_uri(name) else ""
     found = [table for table in tables if name in (table.name, table.job_id) or uri == table.uri]
@@ -177,7 +177,7 @@ def plan_drop(settings: Settings, latest: Snapshot, users: Users) -> ActPreview:
 
 
 def preview_dropped(settings: Settings, asked: Undrop | Purge) -> ActPreview:
-    """Of a table that was dropped; raises `TableNotFoundError` where it is not there any more."""
+    """What an undrop or a purge would do; raises `TableNotFoundError` where the dropped table is not there any more."""
     table = find_dropped(settings, asked.dropped)
     was = f"dropped {utc_text(datetime.fromisoformat(table.dropped_at))} by {table.actor}: {table.reason}"
     brings_back = isinstance(asked, Undrop)

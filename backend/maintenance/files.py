@@ -168,12 +168,12 @@ def preview_vacuum(lake: Lake, snapshot: Snapshot, asked: Vacuum, users: Users, 
     if retention.duration is None:
         return ActPreview(act, "", refused=f"{DELETED_FILES} is {retention.words}", way_out="set it to an interval")
     files = lake.folder_files(snapshot.ref).unneeded(removed_before=now - retention.duration)
-    gone, found = frozenset(files.paths), list[Need]()
+    gone, all_needs = frozenset(files.paths), list[Need]()
     if gone:
-        found = [*_of_streams(users, gone), *_of_versions(lake, snapshot, users, gone)]
-        found += _of_clones(lake, snapshot, gone, now)
-    needs = [need for need in found if not need.unknown]
-    risks = [need.reason for need in found if need.unknown]
+        all_needs = [*_of_streams(users, gone), *_of_versions(lake, snapshot, users, gone)]
+        all_needs += _of_clones(lake, snapshot, gone, now)
+    needs = [need for need in all_needs if not need.unknown]
+    risks = [need.reason for need in all_needs if need.unknown]
     if retention.duration < SAFE_BESIDE_WRITERS:
         early = f"files that a writer has not committed within {retention.words} are deleted with the others"
         risks.append(early)

@@ -260,7 +260,7 @@ class ActResult:
     conflicts: tuple[str, ...] = ()
 
     def sentence(self) -> str:
-        """For the operation log."""
+        """The result as the operation log keeps it."""
         words = {True: "holds", False: "DOES NOT HOLD", None: "not known"}
         proofs = "; ".join(f"{proof.what}: {words[proof.holds]} ({proof.detail})" for proof in self.proofs)
         version = "" if self.version is None else f", v{self.version}"
@@ -311,7 +311,7 @@ class Intent:
         return cls(planned.act, reason, planned.figures, planned.risks)
 
     def file(self, lines: tuple[str, ...], *, now: datetime) -> str:
-        """With the preview's lines as comments."""
+        """The file's text, with the preview's lines as comments."""
         title = f"{self.act.kind} of {self.act.name} at v{self.act.version}, previewed {utc_text(now)}"
         comments = "".join(f"# {' '.join(line.split())}\n" for line in (title, *lines))
         body = {**asdict(self), "act": json.loads(self.act.text())}
@@ -337,5 +337,5 @@ class Intent:
 
 
 def digest(text: str) -> str:
-    """By which the audit trail names a file."""
+    """The text by which the audit trail names a file."""
     return f"sha256:{sha256(text.encode()).hexdigest()}"

@@ -92,7 +92,7 @@ class Users:
 
     @property
     def stoppable_writers(self) -> tuple[str, ...]:
-        """Those of them that a host runs: an act may stop and start them."""
+        """Running writers that a host runs: an act may stop and start them."""
         return tuple(writer.stream for writer in self.writers if not writer.stopped and not writer.application)
 
     def why_written(self, *, stops_writers: bool) -> tuple[str, str]:
@@ -127,7 +127,7 @@ class Users:
 def load_users(
     settings: Settings, lake: Lake, store: ControlStore | None, ref: TableRef, arguments: Arguments, *, now: datetime
 ) -> Users:
-    """As the act must know them: which files they need, a VACUUM alone asks, for that reads the log and checkpoints.
+    """Users as the act must know them. Which files they need, a VACUUM alone asks: that reads the log and checkpoints.
 
     `store`: None where none was made yet. Raises `StoreError`.
     """

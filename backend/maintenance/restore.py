@@ -293,7 +293,7 @@ def _other_tables(lake: Lake, declared: StreamDeclaration, ref: TableRef) -> lis
 
 
 def _goes_back(lake: Lake, table: Snapshot, query: str, batch: int, now: datetime) -> TableBack | None:
-    """None where nothing was written to it behind that batch."""
+    """A table of the stream and the version it goes back to; None where nothing was written behind that batch."""
     to_version: int | None = None
     for commit in (commits := lake.history(table.ref, limit=MOST_COMMITS)):
         origin = commit.origin

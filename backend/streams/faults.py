@@ -5,12 +5,10 @@ A check of a preflight that finds one is made of it, so that its remedy is this 
 Error classes are Spark 4.2's and Delta 4.4's; where Spark raises a plain Java error, its message is what tells.
 """
 
-import sys
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
 
-from backend.docs_table import with_table
 from backend.stream_model.stream import StreamFailure
 
 
@@ -344,21 +342,3 @@ OTHERS_SEEN = (
 def recognise(failure: StreamFailure) -> tuple[Fault, ...]:
     """What can have caused it, likeliest first; empty where nothing is known of such an error."""
     return tuple(fault for fault in chain(TWELVE, OTHERS_SEEN) if fault.explains(failure))
-
-
-def docs_table() -> str:
-    """Every fault as the table of docs/streams.md."""
-    lines = ["| fault | recognised by | cause | remedy |", "|---|---|---|---|"]
-    for fault in (*TWELVE, *OTHERS_SEEN):
-        lines.append(f"| {fault.name} | {_signs(fault)} | {fault.cause} | {fault.remedy} |")
-    return "\n".join(lines)
-
-
-def _signs(fault: Fault) -> str:
-    before = [f"preflight: {fault.check}"] if fault.check else []
-    raised = [f"`{sign.strip()}`" for sign in (*fault.classes[:1], *fault.words[:1])]
-    return "; ".join((*before, *raised, *filter(None, (fault.shown,))))
-
-
-if __name__ == "__main__":
-    sys.stdout.write(with_table(sys.stdin.read(), "faults", docs_table()))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from backend.docs import DocumentedSetting, documented_settings, written_pages
 from backend.errors import SettingsError
 from backend.settings import load_settings
-from backend.settings_docs import DocumentedSetting, documented_settings, render
 
 NO_SETTINGS = ("HOEM", "LAKE_ROOTS", "SPARK_MASTER", "HOME_DIR", "PORT_X", "PORT__X", "CONFIG_FILE", "UI_SERVICE_HOST")
 
@@ -132,9 +132,10 @@ def test_a_host_takes_as_many_streams_as_its_heap_has_room_for(tmp_path: Path) -
         assert load_settings(home=tmp_path, spark=spark, host={"max_streams": asked}).max_streams == streams
 
 
-def test_the_page_says_what_the_source_says() -> None:
-    page = Path(__file__).parents[2] / "docs" / "settings.md"
-    assert page.read_text() == render(), "docs/settings.md is old: run `make docs`"
+@pytest.mark.parametrize("name", ["settings.md", "streams.md", "run.md"])
+def test_pages_of_docs_say_what_the_source_says(name: str) -> None:
+    page = Path(__file__).parents[2] / "docs" / name
+    assert page.read_text() == written_pages()[name], f"docs/{name} is old: run `make docs`"
 
 
 def test_every_setting_has_a_meaning_and_a_variable_that_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

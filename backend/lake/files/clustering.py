@@ -30,7 +30,7 @@ Ranks = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class DepthPoint:
-    """At a quantile of all bounds (0 to 1), with the value there as text: how many files hold it."""
+    """How many files hold the value (as text) at a quantile (0 to 1) of all bounds."""
 
     quantile: float
     value: str
@@ -106,8 +106,8 @@ def look_up(snapshot: Snapshot, preferred: Sequence[str] = ()) -> Overlap | None
         return None
     try:
         asked = sorted_first(snapshot, preferred or declared_clustering(snapshot))[:MOST_COLUMNS]
-        found = (overlap(snapshot, column) for column in asked)
-        return next((each for each in found if each.average_files is not None), None)
+        overlaps = (overlap(snapshot, column) for column in asked)
+        return next((of_column for of_column in overlaps if of_column.average_files is not None), None)
     except TableError:
         return None
 
@@ -178,7 +178,7 @@ def _depths(low: Ranks, high: Ranks, at: Ranks) -> Ranks:
 
 
 def _average_in_partition(low: Ranks, high: Ranks, codes: Ranks) -> float:
-    """The same within each partition: every range is moved into a stretch of its partition's own."""
+    """The mean depth within partitions: every range is moved into a stretch of its partition's own."""
     dense = np.unique(np.concatenate([low, high]), return_inverse=True)[1].astype(np.int64)
     stretch = int(dense.max()) + 1
     low, high = dense[: len(low)] + codes * stretch, dense[len(low) :] + codes * stretch

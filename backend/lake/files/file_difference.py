@@ -43,8 +43,8 @@ LookUp = Callable[[TableLog, int, int, pa.Table], FileDifference]
 
 
 def file_difference(log: TableLog, first: int, second: int, *, look_up: LookUp | None = None) -> FileDifference:
-    """Of two versions of one table; raises what reading the log raises. `look_up` finds the files that actions name in
-    both states."""
+    """Files that differ between two versions; raises what reading the log raises. `look_up` finds the files that
+    actions name in both states."""
     low, high = sorted((first, second))
     try:
         commits = log.commits(range(low + 1, high + 1))
@@ -55,7 +55,7 @@ def file_difference(log: TableLog, first: int, second: int, *, look_up: LookUp |
     else:
         actions = log.file_actions(commits)
         actions = actions.filter(pc.not_equal(actions["kind"], int(FileAction.CDC)))
-        difference = _said(log, low, high, actions) or (look_up or looked_up)(log, low, high, actions)
+        difference = _by_checksums(log, low, high, actions) or (look_up or looked_up)(log, low, high, actions)
         difference = replace(difference, rewritten=_rewritten(actions))
     return (
         difference
@@ -65,7 +65,7 @@ def file_difference(log: TableLog, first: int, second: int, *, look_up: LookUp |
 
 
 def compared(first: FileSet, second: FileSet) -> FileDifference:
-    """Of any two sets of files of one table's folder, file by file."""
+    """Files that differ between any two sets of one table's folder, compared file by file."""
     ours, theirs = plain_values(first.column("key")), plain_values(second.column("key"))
     return FileDifference(
         first.take(_numbers_without(ours, theirs), DIFFERENCE_COLUMNS),
@@ -73,23 +73,23 @@ def compared(first: FileSet, second: FileSet) -> FileDifference:
     )
 
 
-def _said(log: TableLog, low: int, high: int, actions: pa.Table) -> FileDifference | None:
+def _by_checksums(log: TableLog, low: int, high: int, actions: pa.Table) -> FileDifference | None:
     """By what the commits in between say of their files, whatever the size of the table; None where that does not have
     to be all: files may have been described anew, removes do not describe theirs, or no checksums bear it out."""
     before, after = log.checksum(low), log.checksum(high)
-    if before is None or after is None or _may_describe_anew(actions):
+    if before is None or after is None or _has_stats_only_adds(actions):
         return None
-    gone, came = _gone_and_come(actions)
+    gone, came = _removed_and_added(actions)
     old, new = log.state(low).metadata, log.state(high).metadata
-    if not _is_described(gone, old):
+    if not _is_by_actions(gone, old):
         return None
     more = came.num_rows - gone.num_rows, _total(came) - _total(gone)
     if more != (after.num_files - before.num_files, after.size_bytes - before.size_bytes):
         return None
-    return FileDifference(_shown(gone, old), _shown(came, new))
+    return FileDifference(_as_difference(gone, old), _as_difference(came, new))
 
 
-def _may_describe_anew(actions: pa.Table) -> bool:
+def _has_stats_only_adds(actions: pa.Table) -> bool:
     """Whether a commit adds files, says that it changes no data, and removes none: statistics or row ids may come to
     files that were there, and then the writer's checksums are made without these adds."""
     removes = pc.equal(actions["kind"], int(FileAction.REMOVE))
@@ -97,8 +97,8 @@ def _may_describe_anew(actions: pa.Table) -> bool:
     return not set(quiet.to_pylist()) <= set(actions.filter(removes)["version"].to_pylist())
 
 
-def _gone_and_come(actions: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Of the files named: those first named by a remove and last by no add, and the other way round."""
+def _removed_and_added(actions: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Actions of the files that are gone in the end (first named by a remove, last by no add), and of the new ones."""
     first = last_actions(actions.take(pa.array(np.arange(actions.num_rows)[::-1])))
     last = last_actions(actions)
     was = first.filter(pc.equal(first["kind"], int(FileAction.REMOVE)))
@@ -110,7 +110,7 @@ def _without(actions: pa.Table, keys: pa.ChunkedArray) -> pa.Table:
     return actions.filter(pc.invert(pc.is_in(actions["key"], value_set=keys.combine_chunks())))
 
 
-def _is_described(actions: pa.Table, metadata: Metadata) -> bool:
+def _is_by_actions(actions: pa.Table, metadata: Metadata) -> bool:
     """Whether actions say as much of their files as adds with statistics do."""
     wanted = ["size_bytes", "num_records"]
     if is_row_tracked(metadata):
@@ -124,7 +124,7 @@ def _total(actions: pa.Table) -> int:
     return int(pc.sum(actions["size_bytes"]).as_py() or 0)
 
 
-def _shown(actions: pa.Table, metadata: Metadata) -> pa.Table:
+def _as_difference(actions: pa.Table, metadata: Metadata) -> pa.Table:
     partition = plain_values(show_partitions(actions["encoded_partition"].combine_chunks(), metadata))
     return actions.append_column("partition", partition).select(DIFFERENCE_COLUMNS)
 
@@ -137,30 +137,30 @@ def looked_up(log: TableLog, low: int, high: int, actions: pa.Table) -> FileDiff
     gone = {key: row for key, row in there.items() if key not in here}
     came = {key: row for key, row in here.items() if key not in there}
     return FileDifference(
-        _described(actions, FileAction.REMOVE, before, gone),
-        _described(actions, FileAction.ADD, after, came),
+        _by_actions(actions, FileAction.REMOVE, before, gone),
+        _by_actions(actions, FileAction.ADD, after, came),
     )
 
 
-def _described(actions: pa.Table, kind: FileAction, files: FileSet, rows: Mapping[str, int]) -> pa.Table:
+def _by_actions(actions: pa.Table, kind: FileAction, files: FileSet, rows: Mapping[str, int]) -> pa.Table:
     """Files by the actions that name them, where those say all; else as the state has them, which reads its columns."""
     named = actions.filter(pc.is_in(actions["key"], value_set=pa.array(list(rows), pa.string())))
     named = last_actions(named.filter(pc.equal(named["kind"], int(kind))))
-    if named.num_rows == len(rows) and _is_described(named, files.metadata):
-        return _shown(named, files.metadata)
-    return _found(files, rows)
+    if named.num_rows == len(rows) and _is_by_actions(named, files.metadata):
+        return _as_difference(named, files.metadata)
+    return _of_state(files, rows)
 
 
-def _found(files: FileSet, rows: Mapping[str, int]) -> pa.Table:
+def _of_state(files: FileSet, rows: Mapping[str, int]) -> pa.Table:
     """The files with these keys, which are these rows."""
     at = sorted(rows.items(), key=lambda item: item[1])
     table = files.take(
         np.array([row for _, row in at], np.int64), [name for name in DIFFERENCE_COLUMNS if name not in _NAMED]
     )
-    said = [key.partition("\x00") for key, _ in at]
+    parts_of_keys = [key.partition("\x00") for key, _ in at]
     named = {
-        "path": pa.array([path for path, _, _ in said], pa.string()),
-        "dv_id": pa.array([dv_id or None for _, _, dv_id in said], pa.string()),
+        "path": pa.array([path for path, _, _ in parts_of_keys], pa.string()),
+        "dv_id": pa.array([dv_id or None for _, _, dv_id in parts_of_keys], pa.string()),
     }
     return pa.table({name: named[name] if name in named else table[name] for name in DIFFERENCE_COLUMNS})
 

@@ -98,12 +98,8 @@ class FileDistribution:
         return max(sizes) / middle if middle else None
 
 
-def target_size(snapshot: Snapshot, health: HealthSettings) -> TargetSize:
-    """The table's own property, else the setting, else by table size."""
-    return target_for(snapshot.metadata.configuration, snapshot.size_bytes, health)
-
-
 def target_for(configuration: Mapping[str, str], size_bytes: int, health: HealthSettings) -> TargetSize:
+    """The table's own property, else the setting, else by table size."""
     own = parse_size(configuration.get("delta.targetFileSize", ""))
     if own:
         return TargetSize(own, "delta.targetFileSize")

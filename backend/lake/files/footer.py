@@ -4,10 +4,9 @@ Rule: only a file of the version asked for is opened, where its path was found t
 foreign file is a `TableError` that names it, never an Arrow error.
 """
 
-import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, fields
 from typing import Any
 
 import pyarrow as pa
@@ -51,14 +50,11 @@ class ColumnSize:
 
 @dataclass(frozen=True, slots=True)
 class LoggedFile:
-    """What the log says of the file: a row of `files_schema`, its number in the snapshot's order, its statistics."""
+    """What the log says of the file; `stats` as they are written."""
 
-    index: int
     size_bytes: int
     num_records: int | None
     deleted_rows: int
-    partition: str
-    dv_id: str | None
     stats: str | None
 
 
@@ -74,7 +70,6 @@ class FileFooter:
     num_columns: int
     created_by: str
     format_version: str
-    metadata_bytes: int
     groups: tuple[RowGroup, ...]
     columns: tuple[ColumnSize, ...]
 
@@ -83,41 +78,22 @@ class FileFooter:
         return sum(column.compressed_bytes for column in self.columns)
 
 
-def logged_file(snapshot: Snapshot, path: str) -> LoggedFile:
-    """What the log of the version says of a file; raises `DataFileMissingError` when it names no such file."""
-    rows = pc.indices_nonzero(pc.equal(snapshot.columns(["path"])["path"], path))
-    if not len(rows):
+def read_footer(storage: Storage, snapshot: Snapshot, path: str) -> FileFooter:
+    """Row groups, encodings and column sizes of a file of the version; raises `DataFileMissingError`,
+    `PathRefusedError`, `TableCorruptError` or a `StorageError`."""
+    rows = pc.indices_nonzero(pc.equal(snapshot.columns(["path"])["path"], path)).to_pylist()
+    if not rows:
         raise DataFileMissingError(
             f"version {snapshot.version} of {snapshot.ref.name} holds no file {path}",
             hint="it may belong to another version: files come and go with commits",
         )
-    index = int(rows[0].as_py())
-    row = snapshot.rows_at([index]).to_pylist()[0]
-    try:
-        stats = snapshot.columns(["stats"])["stats"][index].as_py()
-    except KeyError:
-        stats = None
-    return LoggedFile(
-        index=index,
-        size_bytes=row["size_bytes"],
-        num_records=row["num_records"],
-        deleted_rows=row["deleted_rows"],
-        partition=row["partition"],
-        dv_id=row["dv_id"],
-        stats=stats,
-    )
-
-
-def read_footer(storage: Storage, snapshot: Snapshot, path: str) -> FileFooter:
-    """Row groups, encodings and column sizes of a file of the version; raises `DataFileMissingError`,
-    `PathRefusedError`, `TableCorruptError` or a `StorageError`."""
-    logged = logged_file(snapshot, path)
+    (row,) = snapshot.rows_at(rows[:1], [field.name for field in fields(LoggedFile)]).to_pylist()
     table = snapshot.ref.uri
     with TableFiles(storage, table).open(path) as file, parquet_errors(path, table):
-        found = misspelled(file, snapshot.metadata)
-        parquet, schema = found or (pq.ParquetFile(file), None)
-        renamed = {} if schema is None else dict(zip(parquet.schema_arrow.names, schema.names, strict=True))
-        return _footer(path, logged, parquet.metadata, snapshot, renamed)
+        misreading = misspelled(file, snapshot.metadata)
+        parquet = misreading.file if misreading else pq.ParquetFile(file)
+        renamed = dict(zip(parquet.schema_arrow.names, misreading.schema.names, strict=True)) if misreading else {}
+        return _footer(path, LoggedFile(**row), parquet.metadata, snapshot, renamed)
 
 
 @contextmanager
@@ -132,17 +108,6 @@ def parquet_errors(path: str, table: str) -> Iterator[None]:
         raise TableCorruptError(
             f"{path} of {table} is no whole parquet file: {line}", hint="it was cut or damaged"
         ) from exc
-
-
-def log_statistics(stats: str | None) -> Mapping[str, Any] | None:
-    """The statistics that the log keeps of a file, as they are written; None when absent or not an object."""
-    if stats is None:
-        return None
-    try:
-        statistics = json.loads(stats)
-    except ValueError:
-        return None
-    return statistics if isinstance(statistics, dict) else None
 
 
 def _footer(path: str, logged: LoggedFile, meta: Any, snapshot: Snapshot, renamed: Mapping[str, str]) -> FileFooter:
@@ -160,7 +125,6 @@ def _footer(path: str, logged: LoggedFile, meta: Any, snapshot: Snapshot, rename
         num_columns=meta.num_columns,
         created_by=meta.created_by or "",
         format_version=str(meta.format_version),
-        metadata_bytes=meta.serialized_size,
         groups=tuple(groups),
         columns=tuple(_column(meta, number, names) for number in range(min(meta.num_columns, MOST_COLUMNS))),
     )
@@ -190,11 +154,9 @@ def _column(meta: Any, number: int, names: Mapping[str, str]) -> ColumnSize:
 
 def _range(bounds: list[Any]) -> tuple[str | None, str | None]:
     """The lowest and highest value of a column, as text; None where a row group does not say."""
-    try:
+    with suppress(pa.ArrowException, ValueError, OverflowError, TypeError):
         if all(bound.has_min_max for bound in bounds):
             return _shown(min(bound.min for bound in bounds)), _shown(max(bound.max for bound in bounds))
-    except (pa.ArrowException, ValueError, OverflowError, TypeError):
-        return None, None
     return None, None
 
 

@@ -9,7 +9,8 @@ Source: Delta protocol, "Per-file Statistics".
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -138,7 +139,7 @@ class ColumnTotals:
         return (self.kind is StatKind.FLOAT and self.highest == self.highest) or (is_time and not self.highest_is_value)
 
     def plus(self, other: "ColumnTotals") -> "ColumnTotals":
-        """Of these files and of others together."""
+        """Totals of these files and of others together."""
         low, low_exact = _outer(self, other, "lowest")
         high, high_exact = _outer(self, other, "highest")
         return ColumnTotals(
@@ -155,34 +156,28 @@ def column_stats(
 ) -> ColumnStats:
     """One column (its path, or its names from the top) over every file; raises `ColumnNotFoundError` or
     `TableCorruptError`."""
-    wanted = _find(snapshot.metadata, [column])
-    chunks = [chunk[0] for chunk in _chunks(snapshot, wanted, files_at_once)]
-    if not chunks:
-        chunks = _chunk(_empty(), snapshot.metadata, wanted)
-    whole = {name: _joined([getattr(chunk, name) for chunk in chunks]) for name in _ARRAYS}
-    first = chunks[0]
-    return ColumnStats(first.column, first.type, first.kind, first.is_partition, **whole)
+    chunks = [chunk[0] for chunk in _chunks(snapshot, _find(snapshot.metadata, [column]), files_at_once)]
+    return replace(
+        chunks[0], **{name: _joined(pa.chunked_array([getattr(chunk, name) for chunk in chunks])) for name in _ARRAYS}
+    )
 
 
 def column_totals(
     snapshot: Snapshot, names: Sequence[str], *, files_at_once: int = FILES_AT_ONCE
 ) -> tuple[ColumnTotals, ...]:
     """Totals of several columns in one pass, in the order asked for; raises what `column_stats` raises."""
-    wanted = _find(snapshot.metadata, names)
-    totals: tuple[ColumnTotals, ...] | None = None
-    for chunk in _chunks(snapshot, wanted, files_at_once):
-        columns_totals = tuple(stats.totals for stats in chunk)
-        totals = (
-            columns_totals if totals is None else tuple(a.plus(b) for a, b in zip(totals, columns_totals, strict=True))
-        )
-    if totals is None:
-        totals = tuple(stats.totals for stats in _chunk(_empty(), snapshot.metadata, wanted))
-    return totals
+    chunks = _chunks(snapshot, _find(snapshot.metadata, names), files_at_once)
+    totals = ([stats.totals for stats in chunk] for chunk in chunks)
+    return tuple(reduce(lambda sums, more: [a.plus(b) for a, b in zip(sums, more, strict=True)], totals))
 
 
 def columns_with_stats(metadata: Metadata) -> tuple[str, ...]:
     """The columns that statistics can speak of: leaves outside arrays and maps, in the schema's order."""
-    return tuple(c.path for c in columns(metadata) if not c.in_collection and c.kind != "struct")
+    return tuple(column.path for column in _leaves(metadata))
+
+
+def _leaves(metadata: Metadata) -> list[Column]:
+    return [column for column in columns(metadata) if not column.in_collection and column.kind != "struct"]
 
 
 # reading ---------------------------------------------------------------------------------------------------------
@@ -192,7 +187,7 @@ _READ = ("stats", "num_records", "dv_id", "partition")
 
 
 def _find(metadata: Metadata, names: Sequence[str | tuple[str, ...]]) -> list[Column]:
-    leaves = [c for c in columns(metadata) if not c.in_collection and c.kind != "struct"]
+    leaves = _leaves(metadata)
     by_path: dict[str | tuple[str, ...], Column] = {c.path: c for c in leaves} | {c.names: c for c in leaves}
     missing = [name for name in names if name not in by_path]
     if missing:
@@ -204,15 +199,16 @@ def _find(metadata: Metadata, names: Sequence[str | tuple[str, ...]]) -> list[Co
 
 
 def _chunks(snapshot: Snapshot, wanted: Sequence[Column], files_at_once: int) -> Iterator[list[ColumnStats]]:
+    """Statistics of so many files at once, in their order; at least one chunk."""
     files = snapshot.columns(_READ if snapshot.metadata.partition_columns else _READ[:3])
     step = max(1, min(files_at_once, BYTES_AT_ONCE * files.num_rows // (files["stats"].nbytes + 1)))
-    chunks = [files.slice(start, step) for start in range(0, files.num_rows, step)]
+    chunks = [files.slice(start, step) for start in range(0, max(1, files.num_rows), step)]
     with ThreadPoolExecutor(READ_AT_ONCE) as pool:
         yield from pool.map(lambda chunk: _chunk(chunk, snapshot.metadata, wanted), chunks)
 
 
 def _chunk(files: pa.Table, metadata: Metadata, wanted: Sequence[Column]) -> list[ColumnStats]:
-    columns_of = {name: _joined(files[name].chunks, files[name].type) for name in files.column_names}
+    columns_of = {name: _joined(files[name]) for name in files.column_names}
     columns_of |= {name: columns_of[name].cast(pa.string()) for name in ("stats", "partition") if name in columns_of}
     rows = columns_of["num_records"]
     stored = [column for column in wanted if not column.is_partition]
@@ -253,15 +249,8 @@ def _partition_value(text: str | None, column: Column) -> Any:
     return bound_value(text, column)
 
 
-def _empty() -> pa.Table:
-    types = {"stats": pa.string(), "num_records": pa.int64(), "dv_id": pa.string(), "partition": pa.string()}
-    return pa.table({name: pa.chunked_array([], kind) for name, kind in types.items()})
-
-
-def _joined(chunks: Sequence[pa.Array], kind: pa.DataType | None = None) -> pa.Array:
-    if not chunks:
-        return pa.array([], kind)
-    return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
+def _joined(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 # totals ----------------------------------------------------------------------------------------------------------
@@ -308,7 +297,7 @@ def _outer(a: ColumnTotals, b: ColumnTotals, name: str) -> tuple[Any, bool]:
 
 
 def _order(value: Any, kind: StatKind) -> tuple[int, Any]:
-    """For comparing: NaN is the highest number, a day or moment counts from 1970."""
+    """A key for comparing values: NaN is the highest number, a day or moment counts from 1970."""
     if kind is StatKind.FLOAT and value != value:
         return (1, 0.0)
     if kind in (StatKind.DATE, StatKind.TIMESTAMP, StatKind.TIMESTAMP_NTZ):

@@ -177,7 +177,7 @@ def _typed(values: pa.Array, column: Column) -> pa.Array:
 def _read_singly(texts: pa.Array, columns: Sequence[Column]) -> tuple[list[FileStats], pa.Array]:
     documents = [_document(text) for text in texts.to_pylist()]
     tight = [document.get(_TIGHT) for document in documents]
-    found = [
+    stats = [
         FileStats(
             pa.array([_bound(document, _MIN, column) for document in documents], value_type(column)),
             pa.array([_bound(document, _MAX, column) for document in documents], value_type(column)),
@@ -185,7 +185,7 @@ def _read_singly(texts: pa.Array, columns: Sequence[Column]) -> tuple[list[FileS
         )
         for column in columns
     ]
-    return found, pa.array([value if isinstance(value, bool) else None for value in tight], pa.bool_())
+    return stats, pa.array([value if isinstance(value, bool) else None for value in tight], pa.bool_())
 
 
 def _document(text: str) -> dict[str, Any]:
@@ -248,7 +248,7 @@ def _within(number: int | None, bits: int) -> int | None:
 
 
 def _moment(value: Any, *, zoned: bool) -> datetime | int | None:
-    """By its number of microseconds where Python's calendar ends."""
+    """A moment; its number of microseconds where Python's calendar ends."""
     if not isinstance(value, str):
         return None
     try:

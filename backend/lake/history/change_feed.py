@@ -37,6 +37,7 @@ CHANGE_TYPE = "_change_type"
 AT_ONCE = 2  # change files read side by side
 _BATCH_ROWS = 1 << 20
 _OTHER_WAY = "compare by key or whole rows"
+_OFF, _TURN_ON = "the change feed was off at version {}", f"set {FEED}=true to record changes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,45 +57,20 @@ def change_feed_support(log: TableLog, from_version: int, to_version: int) -> Ch
         return ChangeFeedSupport(False, None, f"versions {from_version} to {to_version} are no range of 0 to {latest}")
     enabled = _enabled_from(log, from_version, to_version)
     if enabled is None:
-        return ChangeFeedSupport(
-            False, None, f"the change feed was off at version {to_version}", hint=f"set {FEED}=true to record changes"
-        )
-    beyond = _beyond_reader(log, enabled, to_version)
-    if beyond is not None:
-        version, reason = beyond
-        return ChangeFeedSupport(
-            False,
-            version if version < to_version else None,
-            reason,
-            hint="the engine that writes the table can read it",
-        )
-    first = enabled - 1
-    if from_version >= first:
+        return ChangeFeedSupport(False, None, _OFF.format(to_version), _TURN_ON)
+    if beyond := _beyond_reader(log, enabled, to_version):
+        (first, reason), hint = beyond, "the engine that writes the table can read it"
+    elif from_version >= (first := enabled - 1):
         return ChangeFeedSupport(True, first, "the change feed is on for each commit of the range")
-    return ChangeFeedSupport(
-        False,
-        first if first < to_version else None,
-        f"the change feed does not cover version {first}: it was off, or its commit was cleaned away",
-        hint=f"compare from version {first} on",
-    )
-
-
-def require_feed(log: TableLog, version: int) -> None:
-    """Raise `DiffError` when the feed was off at a commit, `VersionNotFoundError` when it is not there."""
-    if not is_on(log.state(version).metadata.configuration, FEED):
-        raise DiffError(f"the change feed was off at version {version}", hint=f"set {FEED}=true to record changes")
-
-
-def change_files(commits: Iterable[CommitSlice]) -> list[str]:
-    """The files that the feed of these commits is read from: change files where a commit has them, else its data."""
-    paths: list[str] = []
-    for commit in commits:
-        paths += feed_files(commit.actions)["path"].to_pylist()
-    return paths
+    else:
+        reason = f"the change feed does not cover version {first}: it was off, or its commit was cleaned away"
+        hint = f"compare from version {first} on"
+    return ChangeFeedSupport(False, first if first < to_version else None, reason, hint)
 
 
 def feed_files(actions: pa.Table) -> pa.Table:
-    """The files of one commit that its feed is read from, in their order."""
+    """The files of one commit that its feed is read from, in their order: change files where it has any, else its
+    data."""
     if not actions.num_rows:
         return actions
     feed = actions.filter(pc.equal(actions["kind"], int(FileAction.CDC)))
@@ -102,7 +78,7 @@ def feed_files(actions: pa.Table) -> pa.Table:
 
 
 def in_whole_files(files: pa.Table) -> tuple[pa.Table, int]:
-    """Those of a commit's files that come or go as a whole, and the rows that the others gained or lost.
+    """Files of a commit that come or go as a whole, and the rows that its others gained or lost.
 
     A file that the commit both removes and adds has only got another deletion vector.
     """
@@ -173,10 +149,13 @@ def _enabled_from(log: TableLog, from_version: int, to_version: int) -> int | No
 # rows by change type ---------------------------------------------------------------------------------------------
 
 
-def count_changes(storage: Storage, uri: str, commit: CommitSlice) -> Mapping[str, int]:
-    """Rows per change type of one commit of a table whose feed is on; raises `DataFileMissingError`,
-    `TableCorruptError`, and `DiffError` where rows would have to be looked at."""
-    actions, files = commit.actions, TableFiles(storage, uri)
+def count_changes(storage: Storage, log: TableLog, version: int) -> Mapping[str, int]:
+    """Rows per change type of one commit; raises `VersionNotFoundError`, `DataFileMissingError`, `TableCorruptError`,
+    and `DiffError` where the feed was off, or rows would have to be looked at."""
+    if not is_on(log.state(version).metadata.configuration, FEED):
+        raise DiffError(_OFF.format(version), hint=_TURN_ON)
+    (commit,) = log.commits([version])
+    actions, uri, files = commit.actions, log.ref.uri, TableFiles(storage, log.ref.uri)
     change_files = actions.filter(pc.equal(actions["kind"], int(FileAction.CDC)))["path"].to_pylist()
 
     def counted(path: str) -> Counter[str]:
@@ -216,7 +195,7 @@ def _types(file: pq.ParquetFile, path: str) -> Counter[str]:
     if CHANGE_TYPE not in file.schema_arrow.names:
         raise TableCorruptError(f"{path} has no column {CHANGE_TYPE}", hint="it is no change file")
     column = next(i for i in range(file.metadata.num_columns) if file.schema.column(i).path == CHANGE_TYPE)
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for number in range(file.metadata.num_row_groups):
         group = file.metadata.row_group(number)
         statistics = group.column(column).statistics
@@ -226,21 +205,21 @@ def _types(file: pq.ParquetFile, path: str) -> Counter[str]:
             and statistics.min == statistics.max
             and statistics.null_count == 0
         ):
-            found[statistics.min] += group.num_rows
+            counts[statistics.min] += group.num_rows
             continue
         for batch in file.iter_batches(_BATCH_ROWS, row_groups=[number], columns=[CHANGE_TYPE], use_threads=False):
-            found += _counted(batch.column(0), path)
-    return found
+            counts += _counted(batch.column(0), path)
+    return counts
 
 
 def _counted(column: pa.DictionaryArray, path: str) -> Counter[str]:
     if column.null_count:
         raise TableCorruptError(f"{path} holds rows without a change type", hint="its writer's feed is not whole")
     counts = np.bincount(column.indices.to_numpy(), minlength=len(column.dictionary))
-    found: Counter[str] = Counter()
+    rows_by_type: Counter[str] = Counter()
     for name, rows in zip(column.dictionary.to_pylist(), counts.tolist(), strict=True):
-        found[name] += rows
-    return +found
+        rows_by_type[name] += rows
+    return +rows_by_type
 
 
 @dataclass(frozen=True, slots=True)

@@ -278,11 +278,12 @@ def condition_shape(commit: Commit) -> str | None:
 
 
 def _clauses(commit: Commit) -> list[tuple[str, str]]:
-    found = []
+    clauses = []
     for name in _CLAUSES:
         with suppress(orjson.JSONDecodeError, TypeError):  # Spark and delta-rs write a list as text
-            found += [each for each in orjson.loads(commit.parameters.get(name, "[]")) if isinstance(each, Mapping)]
-    return [(str(each.get("actionType") or ""), str(each.get("predicate") or "")) for each in found]
+            listed = orjson.loads(commit.parameters.get(name, "[]"))
+            clauses += [clause for clause in listed if isinstance(clause, Mapping)]
+    return [(str(clause.get("actionType") or ""), str(clause.get("predicate") or "")) for clause in clauses]
 
 
 def _shape(condition: str) -> str:

@@ -200,8 +200,8 @@ def _moves(base: LogState | None, actions: pa.Table) -> tuple[Numbers, Numbers]:
     names = coded.dictionary.to_pylist()
     in_base = np.zeros((len(after), len(names)), np.int64)
     if base is not None and (places := base.files.find(names)):
-        found = np.array([(code, places[name]) for code, name in enumerate(names) if name in places], np.int64)
-        in_base[:, found[:, 0]] = _described(base.files.take(found[:, 1], _SUMMED[2:]))
+        pairs = np.array([(code, places[name]) for code, name in enumerate(names) if name in places], np.int64)
+        in_base[:, pairs[:, 0]] = _described(base.files.take(pairs[:, 1], _SUMMED[2:]))
     order = np.argsort(codes, kind="stable")
     previous = np.full(len(codes), -1, np.int64)
     is_same = codes[order[1:]] == codes[order[:-1]]
@@ -305,7 +305,7 @@ class Rhythm:
 
 
 def rhythm(moments: Iterable[datetime | None], now: datetime) -> Rhythm | None:
-    """Of recent commits in any order; None where too few have a time, or where they are one burst."""
+    """The rhythm of recent commits in any order; None where too few have a time, or where they are one burst."""
     times = sorted(moment for moment in moments if moment is not None)
     if len(times) < FEWEST_COMMITS:
         return None
@@ -315,8 +315,8 @@ def rhythm(moments: Iterable[datetime | None], now: datetime) -> Rhythm | None:
 
 
 def silences(moments: Sequence[datetime], now: datetime) -> list[tuple[int, datetime]]:
-    """Of commits' times, oldest first: after which of them it was silent for much longer than ever before, by number,
-    and from when on that was so. More commits before make it fewer, never more."""
+    """The numbers of the commits (by their times, oldest first) after which it was silent for much longer than ever
+    before, and from when on that was so. More commits before make it fewer, never more."""
     gaps = [(after - before).total_seconds() for before, after in pairwise([*moments, now])]
     limits = (max(LEAST_SILENCE_S, LATE_TIMES * longest) for longest in accumulate(gaps, max, initial=0.0))
     return [

@@ -4,7 +4,7 @@ Rule: pure; the most decisive reason first; a file check never claims more than 
 Delta enforces.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
@@ -203,8 +203,7 @@ def _restore(travel: Answer, is_latest: bool, files: FilesSeen | None) -> Answer
         return travel
     needs = "RESTORE also needs every data file"
     looked = "none is missing" if files and files.checked >= files.total else "look for them before you rely on it"
-    return Answer(travel.verdict, (*travel.reasons, f"{needs}; {looked}"), travel.until, travel.is_promise,
-                  travel.extension)  # fmt: skip
+    return replace(travel, reasons=(*travel.reasons, f"{needs}; {looked}"))
 
 
 def _change_feed(runs: RetentionRuns, version: int, travel: Answer) -> Answer:
@@ -224,9 +223,8 @@ def _change_feed(runs: RetentionRuns, version: int, travel: Answer) -> Answer:
         return Answer(Reach.YES, ("the feed was on, and a feed that begins with the latest version is never refused",
                                     *travel.reasons[1:]))  # fmt: skip
     if travel.verdict is Reach.YES:
-        files_stay = "the feed was on; its files follow VACUUM like data files"
-        return Answer(Reach.YES, (*travel.reasons, files_stay), travel.until, travel.is_promise, travel.extension)
-    return Answer(travel.verdict, travel.reasons, travel.until, travel.is_promise, travel.extension)
+        return replace(travel, reasons=(*travel.reasons, "the feed was on; its files follow VACUUM like data files"))
+    return travel
 
 
 def _elsewhere(runs: RetentionRuns, version: int, files: FilesSeen | None, log_until: datetime | None) -> Answer:

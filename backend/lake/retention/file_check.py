@@ -134,7 +134,7 @@ def _spread(values: pa.Array, most: int) -> pa.Array:
 
 
 def _lives(log: TableLog, spans: Sequence[tuple[int, int]]) -> dict[str, list[tuple[int, int]]]:
-    """For each file the runs of versions that name it."""
+    """The runs of versions that name a file, by file."""
     lives: dict[str, list[tuple[int, int]]] = {}
     for first, last in spans:
         table = log.snapshot(first).columns(["path", "dv_id"])
@@ -210,8 +210,8 @@ class FolderFiles:
         return UnneededFiles(tuple(sorted(paths)), size, len(kept))
 
     def to_read(self, *, since: int, is_first_read: bool, feed: bool) -> frozenset[str]:
-        """Those of a stream that has read all before version `since`. With `is_first_read` it reads the whole of that
-        version, then changes. Commits that are no longer listed name none."""
+        """Files that a stream has yet to read which has read all before version `since`. With `is_first_read` it reads
+        the whole of that version, then changes. Commits that are no longer listed name none."""
         listed = self.log.listing().commits
         changes = [version for version in range(since + is_first_read, self.log.latest() + 1) if version in listed]
         names = {name for one in self.log.commits(changes) for name in _files_of(arriving(one.actions, feed=feed))}
@@ -220,7 +220,7 @@ class FolderFiles:
         return frozenset(self._below(names))
 
     def between(self, first: int, last: int) -> frozenset[str]:
-        """Those that two versions have, and those of the changes between them."""
+        """Files that two versions have, and those of the changes between them."""
         listed = self.log.listing().commits
         names = set[str]()
         for version in {first, last}:
@@ -230,14 +230,14 @@ class FolderFiles:
         return frozenset(self._below(names))
 
     def of_latest(self, *, removed_before: datetime | None) -> frozenset[str]:
-        """Those of the latest version, and what that removed since."""
+        """Files of the latest version, and what was removed since."""
         names = _files_of(self.log.snapshot(None).columns(["path", "dv_id"]))
         if removed_before is not None:
             names |= self._removed_since(removed_before)
         return frozenset(self._below(names))
 
     def _below(self, names: set[str]) -> set[str]:
-        """As paths below the folder, of those that lie there."""
+        """Names that lie below the folder, as paths there."""
         here, table = self.folder.uri, self.log.ref.uri
         uris = {resolve_log_path(name, table, self.roots) for name in names}
         here = here.replace("\\", "/") if table != here else here  # as absolute paths are read
@@ -287,7 +287,7 @@ def _listed(folder: Folder, path: str, partitions: tuple[str, ...]) -> Iterator[
 
 
 def _described(folder: Folder, files: Sequence[tuple[str, Entry]]) -> Iterator[tuple[str, Entry]]:
-    """With size and time, which a local listing does not tell; without those that are gone meanwhile."""
+    """Entries with size and time, which a local listing does not tell; without files that are gone meanwhile."""
     dark = [path for path, entry in files if entry.modified_at is None]
     stats = dict(zip(dark, folder.stat_many(dark), strict=True))
     for path, entry in files:

@@ -15,7 +15,7 @@ What Spark enforces, as Delta 4.1 and later does it:
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -161,8 +161,9 @@ def retention_of(configuration: Mapping[str, str], key: str) -> RetentionSetting
     return RetentionSetting(key, text or default, text is not None, parse_interval(text or default))
 
 
-def judge(facts: LogFacts, now: datetime) -> RetentionRuns:
-    """What is known of every version at a moment, in runs."""
+def judge(facts: LogFacts, now: datetime, missing: Sequence[tuple[int, int]] | None = None) -> RetentionRuns:
+    """What is known of every version at a moment, in runs. `missing`, once every file of every version was looked for:
+    the runs of versions where at least one is gone."""
     starts = [first for first, _ in (*facts.listed, *facts.spans)]
     first = min(starts, default=facts.latest)
     if facts.latest - first >= _MOST_VERSIONS or facts.latest >= _NO_VERSION:
@@ -177,41 +178,17 @@ def judge(facts: LogFacts, now: datetime) -> RetentionRuns:
     feed = np.full(len(versions), 2, np.int8)
     for start, end, on in facts.feed:
         feed[(versions >= start) & (versions <= end)] = int(on)
-    files = _files(facts, versions, retained)
+    if missing is None:
+        files = _files(facts, versions, retained)
+    else:
+        present, lost = map(list(DataFiles).index, (DataFiles.PRESENT, DataFiles.MISSING))
+        files = np.where(_inside(missing, versions) == 1, lost, present).astype(np.int8)
     codes = np.stack([listed, spanned, retained, feed, np.where(spanned == 1, files, -1)])
     gone = () if first == 0 else (VersionRun(0, first - 1, False, False, None, None, None),)
     return RetentionRuns(facts, now, (*gone, *_runs(codes, first)))
 
 
-def with_missing(retention: RetentionRuns, missing: tuple[tuple[int, int], ...]) -> RetentionRuns:
-    """The same after every file of every version was looked for: `missing` are the runs where at least one is gone."""
-    runs: list[VersionRun] = []
-    for run in retention.runs:
-        if run.data_files is None:
-            runs.append(run)
-            continue
-        for start, end, gone in _cut(run.from_version, run.to_version, missing):
-            state = DataFiles.MISSING if gone else DataFiles.PRESENT
-            runs.append(replace(run, from_version=start, to_version=end, data_files=state))
-    return RetentionRuns(retention.facts, retention.now, tuple(runs))
-
-
-def _cut(first: int, last: int, marked: tuple[tuple[int, int], ...]) -> list[tuple[int, int, bool]]:
-    """A run cut where the marked runs begin and end."""
-    pieces, at = [], first
-    for start, end in marked:
-        if end < at or start > last:
-            continue
-        if start > at:
-            pieces.append((at, start - 1, False))
-        pieces.append((max(start, at), min(end, last), True))
-        at = min(end, last) + 1
-    if at <= last:
-        pieces.append((at, last, False))
-    return pieces
-
-
-def _inside(runs: tuple[tuple[int, int], ...], versions: npt.NDArray[np.int64]) -> npt.NDArray[np.int8]:
+def _inside(runs: Sequence[tuple[int, int]], versions: npt.NDArray[np.int64]) -> npt.NDArray[np.int8]:
     """1 where a version lies in a run; runs do not overlap, and may reach beyond the versions."""
     steps = np.zeros(len(versions) + 1, np.int32)
     for first, last in runs:

@@ -140,7 +140,7 @@ def from_log(text: str, column_type: str) -> Literal | None:
 
 
 def _from_number(text: str, column_type: str) -> Literal:
-    """With an exponent it is a double, as which DuckDB then compares the column too."""
+    """A number as a value of its column. With an exponent DuckDB takes it for a double, and compares as doubles."""
     is_double = "e" in text.lower()
     if column_type == "double" or (column_type == "float" and not is_double):
         if math.isfinite(value := float(text)):
@@ -331,16 +331,11 @@ class _Leaves:
             return self.by_partition(test, wanted)
         column = test.column.path
         if column not in self._stats:
-            self._stats[column] = _stats(self._snapshot, column)
+            self._stats[column] = None  # without statistics no file can be ruled out
+            with suppress(TableError):
+                self._stats[column] = column_stats(self._snapshot, column)
         stats = self._stats[column]
         return np.ones(self._snapshot.num_files, np.bool_) if stats is None else by_bounds(stats, test, wanted=wanted)
-
-
-def _stats(snapshot: Snapshot, column: tuple[str, ...]) -> ColumnStats | None:
-    try:
-        return column_stats(snapshot, column)
-    except TableError:  # no statistics of such a column: no file can be ruled out
-        return None
 
 
 def by_bounds(stats: ColumnStats, test: Test, *, wanted: bool) -> Mask:

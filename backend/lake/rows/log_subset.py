@@ -11,10 +11,9 @@ import os
 import re
 import resource
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -37,72 +36,13 @@ from backend.lake.model import FILE_COLUMNS, Metadata, Protocol, Snapshot
 from backend.lake.storage.folder import is_remote
 from backend.lake.storage.local_folder import LocalFolder, real
 from backend.lake.storage.storage import Storage, TableFile, TableFiles
-from backend.lake.table.misreadings import (
-    MISSPELLED,
-    collections,
-    goes_by_id,
-    in_old_calendar,
-    lacks,
-    misspelled,
-    opened,
-    write_filled,
-    write_rebased,
-    write_spelled,
-)
+from backend.lake.table.misreadings import checks
 from backend.lake.table.properties import ROW_FEATURES
 from backend.lake.table.schema import partition_values, physical_names, read_schema, show_partitions
 
 _VECTOR_HEAD = 4  # bytes of the big-endian length before a vector
 _OPEN_FILES = Path("/proc/self/fd")  # where Linux names what this process has open
 _MOST_OPEN, _FILES_AT_ONCE = 1 << 16, 512  # each keeps about a kilobyte of the kernel's memory
-
-
-@dataclass(frozen=True, slots=True)
-class Remedy:
-    """`why` a reader cannot take a file as it is, and what writes a copy that it can: to a path, named in errors."""
-
-    why: str
-    write: Callable[[Path, str], None]
-
-
-Misreading = Callable[[pa.NativeFile], Remedy | None]
-
-
-def _misreadings(metadata: Metadata, *, by_case: bool) -> list[Misreading]:
-    """What readers may get wrong in files of such a table."""
-    misreadings: list[Misreading] = []
-    if '"date"' in metadata.schema_json or '"timestamp"' in metadata.schema_json:
-        misreadings.append(_old_calendar)
-    if by_case and goes_by_id(metadata):  # before whatever goes by names
-        misreadings.append(partial(_misspelled, metadata))
-    if kinds := collections(metadata.schema_json):
-        misreadings.append(partial(_lacking, kinds))
-    return [*misreadings, partial(_misspelled, metadata)] if by_case else misreadings
-
-
-def _old_calendar(source: pa.NativeFile) -> Remedy | None:
-    """Days counted in the calendar before 1582."""
-    if (file := in_old_calendar(source)) is None:
-        return None
-    return Remedy("counts days in the calendar before 1582", partial(write_rebased, file))
-
-
-def _lacking(kinds: Mapping[str, Any], source: pa.NativeFile) -> Remedy | None:
-    """Maps and arrays whose structs got fields since."""
-    file = opened(source)
-    stored = {field.name: field.type for field in file.schema_arrow}
-    lacking = {name: kind for name, kind in kinds.items() if name in stored and lacks(stored[name], kind)}
-    if not lacking:
-        return None
-    return Remedy(f"lacks fields within {', '.join(lacking)}", lambda copy, _: write_filled(file, copy, lacking))
-
-
-def _misspelled(metadata: Metadata, source: pa.NativeFile) -> Remedy | None:
-    """Names in another case or of other columns, for which deltalake (1.6.6, tried) gives nulls or the other column's
-    values, and no error."""
-    if (found := misspelled(source, metadata)) is None:
-        return None
-    return Remedy(f"has {MISSPELLED}", lambda copy, _: write_spelled(*found, copy))
 
 
 class FilesOnDisk:
@@ -131,17 +71,16 @@ class FilesOnDisk:
         """The absolute path on this machine of a regular file that is there and may be read."""
         file = self._files.locate(path)
         if file.uri not in self._names:
-            self._names[file.uri] = self._opened(path, file) or self._copy(path, file)
+            try:
+                is_here = isinstance(file.folder, LocalFolder)
+                self._names[file.uri] = self._opened(path, file) if is_here else self._fetched(file)
+            except ObjectMissingError as exc:
+                raise self._files.gone(path) from exc
         return self._names[file.uri]
 
-    def _opened(self, path: str, file: TableFile) -> str | None:
-        """None for a file on an object store."""
-        if not isinstance(file.folder, LocalFolder):
-            return None
-        try:
-            descriptor = file.folder.descriptor(file.path)
-        except ObjectMissingError as exc:
-            raise self._files.gone(path) from exc
+    def _opened(self, path: str, file: TableFile) -> str:
+        assert isinstance(file.folder, LocalFolder)
+        descriptor = file.folder.descriptor(file.path)
         if not self._by_descriptor:
             os.close(descriptor)
             descriptor = len(self._paths)
@@ -156,36 +95,27 @@ class FilesOnDisk:
         return f"{self._link}/{descriptor}"
 
     def rows_of(self, path: str, metadata: Metadata, *, by_case: bool = False) -> str:
-        """The same for a file of rows; of a copy where a reader would get something in it wrong. `by_case`: a reader
-        that tells names apart by case. Raises `UnsupportedFeatureError` among many, whose copies may be more than fit
-        beside the table."""
+        """The path of a file of rows, or of a copy of it where a reader would get something in it wrong. `by_case`: a
+        reader that tells names apart by case. Raises `UnsupportedFeatureError` among many, whose copies may be more
+        than fit beside the table."""
         key = self.path_of(path), by_case
         if key not in self._readable:
-            self._readable[key] = self._copied(path, key[0], _misreadings(metadata, by_case=by_case))
+            local, name = key[0], f"{path} of {self._table}"
+            for check in checks(metadata, name, by_case=by_case):  # each of the copy that the one before made
+                with pa.OSFile(local) as source, parquet_errors(path, self._table):
+                    if (misreading := check(source)) is None:
+                        continue
+                    if self._most_open is not None:
+                        raise UnsupportedFeatureError(f"{name} {misreading.why}")
+                    copy = self.folder / f"{next(self._numbers)}.parquet"
+                    misreading.write(copy)
+                local = str(copy)
+            self._readable[key] = local
         return self._readable[key]
 
-    def _copied(self, path: str, local: str, misreadings: Sequence[Misreading]) -> str:
-        """The file itself where none of these holds; else a copy without the first, of which the others are asked."""
-        name = f"{path} of {self._table}"
-        if not misreadings:
-            return local
-        with pa.OSFile(local) as source, parquet_errors(path, self._table):
-            for number, misread in enumerate(misreadings, 1):
-                if (remedy := misread(source)) is None:
-                    continue
-                if self._most_open is not None:
-                    raise UnsupportedFeatureError(f"{name} {remedy.why}")
-                copy = self.folder / f"{next(self._numbers)}.parquet"
-                remedy.write(copy, name)
-                return self._copied(path, str(copy), misreadings[number:])
-        return local
-
-    def _copy(self, path: str, file: TableFile) -> str:
+    def _fetched(self, file: TableFile) -> str:
         copy = self.folder / f"{next(self._numbers)}{Path(file.path).suffix}"
-        try:
-            copy.write_bytes(file.folder.read(file.path))
-        except ObjectMissingError as exc:
-            raise self._files.gone(path) from exc
+        copy.write_bytes(file.folder.read(file.path))
         return str(copy)
 
     def vector_bytes(self, path: str, offset: int) -> int:
@@ -248,30 +178,7 @@ def files_at_once() -> int:
 # as a log of these files alone ------------------------------------------------------------------------------------
 
 
-@contextmanager
 def log_subset(
-    storage: Storage,
-    snapshot: Snapshot,
-    files: pa.Table,
-    *,
-    as_of: Snapshot | None = None,
-    numbered: tuple[str, int] | None = None,
-    columns: Sequence[str] | None = None,
-) -> Iterator[str]:
-    """A folder that reads as a table of these files (`model.FILE_COLUMNS`; `num_records` where a reader wants it) of a
-    snapshot; those on an object store are fetched into it.
-
-    `as_of` is the version whose schema they are read with, as Delta reads old files today. `numbered` is a column that
-    the table does not have, and a number: it gives each row its file's number among these, counted from there.
-    `columns` are those that are read, None for all: a shredded variant keeps nobody from the others.
-
-    Raises `DataFileMissingError`, `PathRefusedError` or a `StorageError`.
-    """
-    with files_on_disk(storage, snapshot.ref.uri) as on_disk:
-        yield written(on_disk, snapshot, files, as_of=as_of, numbered=numbered, columns=columns)
-
-
-def written(
     on_disk: FilesOnDisk,
     snapshot: Snapshot,
     files: pa.Table,
@@ -280,7 +187,15 @@ def written(
     numbered: tuple[str, int] | None = None,
     columns: Sequence[str] | None = None,
 ) -> str:
-    """The folder of `log_subset`: that of the files, which are held already."""
+    """A folder that reads as a table of these files (`model.FILE_COLUMNS`; `num_records` where a reader wants it) of a
+    snapshot, as long as they are held; those on an object store are fetched into it.
+
+    `as_of` is the version whose schema they are read with, as Delta reads old files today. `numbered` is a column that
+    the table does not have, and a number: it gives each row its file's number among these, counted from there.
+    `columns` are those that are read, None for all: a shredded variant keeps nobody from the others.
+
+    Raises `DataFileMissingError`, `PathRefusedError` or a `StorageError`.
+    """
     schema = as_of or snapshot
     protocol, metadata = _protocol(schema.protocol), _metadata(schema.metadata)
     if columns is not None:
@@ -295,8 +210,8 @@ def written(
     return str(on_disk.folder)
 
 
-def written_feed(on_disk: FilesOnDisk, snapshot: Snapshot, commits: Sequence[CommitSlice]) -> str:
-    """The same for a reader of the change feed: version 1 is the first of the commits, and each names just the files
+def feed_subset(on_disk: FilesOnDisk, snapshot: Snapshot, commits: Sequence[CommitSlice]) -> str:
+    """A `log_subset` for a reader of the change feed: version 1 is the first of the commits, each with just the files
     that its feed is read from."""
     metadata = {**_metadata(snapshot.metadata), "configuration": {FEED: "true"}}
     on_disk.write_commit(0, [{"protocol": _protocol(snapshot.protocol)}, {"metaData": metadata}])
@@ -377,7 +292,7 @@ def _metadata(metadata: Metadata) -> Mapping[str, Any]:
 def _without_variants(
     protocol: Mapping[str, Any], metadata: Mapping[str, Any], columns: Sequence[str]
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """The same without shredded variants, which deltalake (1.6.6, tried) refuses, unless one is read."""
+    """Protocol and metadata without shredded variants, which deltalake (1.6.6, tried) refuses, unless one is read."""
     shredded = [name for name in protocol.get("readerFeatures", ()) if name.startswith("variantShredding")]
     schema = orjson.loads(metadata["schemaString"]) if shredded else {"fields": []}
     held = [field["name"] for field in schema["fields"] if b'"variant"' in orjson.dumps(field["type"])]
@@ -390,10 +305,10 @@ def _without_variants(
 
 
 def _numbered(metadata: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """The same with one partition column more."""
+    """Metadata with one partition column more."""
     schema = orjson.loads(metadata["schemaString"])
-    known = [int(each.get("metadata", {}).get("delta.columnMapping.id", 0)) for each in schema["fields"]]
-    largest = max(known, default=0) + int(metadata["configuration"].get("delta.columnMapping.maxColumnId", 0))
+    ids = [int(field.get("metadata", {}).get("delta.columnMapping.id", 0)) for field in schema["fields"]]
+    largest = max(ids, default=0) + int(metadata["configuration"].get("delta.columnMapping.maxColumnId", 0))
     mapping = {"delta.columnMapping.id": largest + 1, "delta.columnMapping.physicalName": name}
     schema["fields"].append({"name": name, "type": "integer", "nullable": True, "metadata": mapping})
     return {
@@ -448,7 +363,7 @@ def _deleted(on_disk: FilesOnDisk, snapshot: Snapshot, files: pa.Table, paths: S
     """The positions that deletion vectors mark."""
     marked = pc.indices_nonzero(pc.is_valid(files["dv_id"])).to_pylist()
     at_once = [marked] if len({paths[number] for number in marked}) == len(marked) else [[number] for number in marked]
-    found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+    positions_by_file = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
     for numbers in at_once if marked else ():  # two vectors of one file go by the same name
         counts = []  # by footers: the vectors' reader wants them, the log may lack them
         for number in numbers:
@@ -457,12 +372,12 @@ def _deleted(on_disk: FilesOnDisk, snapshot: Snapshot, files: pa.Table, paths: S
         some = files.take(pa.array(numbers)).drop_columns(["num_records"]).append_column("num_records", [counts])
         from backend.lake.rows import scan  # late: most files have no deletion vector
 
-        deleted = scan.deleted_positions(written(on_disk, snapshot, some, columns=()), snapshot.ref.uri)
+        deleted = scan.deleted_positions(log_subset(on_disk, snapshot, some, columns=()), snapshot.ref.uri)
         for number in numbers:
             if (gone := deleted.get(paths[number])) is None:
                 raise UnsupportedFeatureError(
                     f"the deletion vector of {paths[number]} is not told apart", hint="compare by another method"
                 )
-            found.append((np.full(len(gone), number, np.int64), gone))
-    file_numbers, positions = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+            positions_by_file.append((np.full(len(gone), number, np.int64), gone))
+    file_numbers, positions = (np.concatenate(arrays) for arrays in zip(*positions_by_file, strict=True))
     return pa.table({"file": file_numbers, "position": positions})

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from backend.caches import Lru
 from backend.errors import DataFileMissingError
 from backend.lake.files.footer import parquet_errors
-from backend.lake.history.change_feed import feed_files
+from backend.lake.history.change_feed import feed_files, require_files, require_plain_files
 from backend.lake.log.commits import CommitSlice
 from backend.lake.model import FILE_COLUMNS, FileNumbers, Snapshot
 from backend.lake.rows.filters import (
@@ -33,10 +33,10 @@ from backend.lake.rows.filters import (
     may_match,
     misread_partitions,
 )
-from backend.lake.rows.log_subset import files_at_once, files_on_disk, log_subset, written_feed
+from backend.lake.rows.log_subset import feed_subset, files_at_once, files_on_disk, log_subset
 from backend.lake.storage.folder import is_remote
 from backend.lake.storage.storage import Storage, TableFiles
-from backend.lake.table.misreadings import goes_by_id, in_old_calendar, misspelled, perhaps_misspelled
+from backend.lake.table.misreadings import goes_by_id, misspelled, old_calendar, perhaps_misspelled
 from backend.lake.table.properties import ROW_FEATURES
 from backend.lake.table.schema import columns as schema_columns
 from backend.lake.table.schema import has_decimals, read_schema
@@ -159,9 +159,9 @@ def _read_some(
 
     columns, predicate = what
     with ExitStack() as stack:
+        on_disk = stack.enter_context(files_on_disk(storage, snapshot.ref.uri))
         some = files.select(FILE_COLUMNS)
-        subset = log_subset(storage, snapshot, some, as_of=as_of, numbered=numbered, columns=columns)
-        folder = stack.enter_context(subset)
+        folder = log_subset(on_disk, snapshot, some, as_of=as_of, numbered=numbered, columns=columns)
         reader = scan.scan(folder, snapshot.ref.uri, columns=columns, predicate=predicate)
         return pa.RecordBatchReader.from_batches(reader.schema, _closing(reader, stack.pop_all()))
 
@@ -187,7 +187,7 @@ def _has_misread_files(storage: Storage, snapshot: Snapshot) -> bool:
     def is_misread(path: str) -> bool:
         try:
             with files.open(path) as source, parquet_errors(path, table):
-                return in_old_calendar(source) is not None or misspelled(source, snapshot.metadata) is not None
+                return old_calendar(source, path) is not None or misspelled(source, snapshot.metadata) is not None
         except DataFileMissingError:  # whoever reads it says so; a filter may leave it out
             return False
 
@@ -219,9 +219,13 @@ def read_changes(
     columns: Sequence[str] | None = None,
 ) -> pa.RecordBatchReader:
     """The change feed of consecutive commits, the last of which is the snapshot's, as `scan.scan_changes` gives it, but
-    for the commits' own `times`: its reader knows what writers reported."""
+    for the commits' own `times`: its reader knows what writers reported. Raises `DataFileMissingError`, and
+    `UnsupportedFeatureError` where its reader would misread a time or a name."""
     from backend.lake.rows import scan
 
+    paths = [path for commit in commits for path in feed_files(commit.actions)["path"].to_pylist()]
+    require_files(storage, snapshot, paths)
+    require_plain_files(storage, snapshot, paths)
     uri, first = snapshot.ref.uri, snapshot.version - len(commits) + 1
     moments = pa.array([times.get(first + at) for at in range(len(commits))], _COMMITTED)
     if is_remote(uri):
@@ -231,7 +235,7 @@ def read_changes(
     def read(start: int, end: int) -> pa.RecordBatchReader:
         with ExitStack() as stack:
             on_disk = stack.enter_context(files_on_disk(storage, uri, is_for_many=True))
-            folder = written_feed(on_disk, snapshot, commits[start:end])
+            folder = feed_subset(on_disk, snapshot, commits[start:end])
             reader = scan.scan_changes(folder, uri, (1, end - start), columns=columns)
             batches = _closing(reader, stack.pop_all())
             return _committed(batches, reader.schema, moments[start:end], read_first=1, first=first + start)
@@ -262,37 +266,32 @@ def find_rows(storage: Storage, snapshot: Snapshot, query: RowQuery) -> RowPage:
     """At most `query.limit` rows of a version; raises `DataFileMissingError` when a data file is gone."""
     if not snapshot.num_files and not schema_columns(snapshot.metadata):  # deltalake opens no table without a schema
         return RowPage(pa.table({}), False, 0, 0, None, None)
-    if is_remote(snapshot.ref.uri) or not snapshot.num_files:
-        return _whole_table(storage, snapshot, query)
-    possible = candidates(snapshot, query.where, few_files=query.few_files)
+    is_whole = is_remote(snapshot.ref.uri) or not snapshot.num_files  # then deltalake opens the table itself
+    possible = np.arange(0) if is_whole else candidates(snapshot, query.where, few_files=query.few_files)
     read = partial(read_files, storage, snapshot, columns=query.columns, where=query.where)
-    batches: list[pa.RecordBatch] = []
+    groups = [None] if is_whole else _batches(snapshot, possible, query)
     patience_s = math.inf  # longer for a search that may open more files
     if query.search_files is not None:
         patience_s = SEARCH_S * max(1.0, query.search_files / SEARCH_FILES)
+    batches: list[pa.RecordBatch] = []
     num_rows, num_read, started = 0, 0, time.monotonic()
-    schema = read(_files_at(snapshot, possible[:0])).schema
-    for numbers in _batches(snapshot, possible, query):
-        num_rows += _take(read(_files_at(snapshot, numbers)), batches, query, query.limit - num_rows)
-        num_read += len(numbers)
+    for numbers in groups:
+        reader = read(None if numbers is None else _files_at(snapshot, numbers))
+        query.check()
+        for batch in reader:
+            query.check()
+            batches.append(batch)
+            num_rows += batch.num_rows
+            if num_rows > query.limit:
+                break
+        num_read += 0 if numbers is None else len(numbers)
         if num_rows > query.limit or time.monotonic() - started > patience_s:
             break
-    rows = pa.Table.from_batches(batches, schema=schema).slice(0, query.limit)
+    rows = pa.Table.from_batches(batches, schema=reader.schema).slice(0, query.limit)
     truncated = num_rows > query.limit or num_read < len(possible)
-    return _page(snapshot, query, rows, truncated=truncated, files_read=(len(possible), num_read))
-
-
-def _take(reader: Iterable[pa.RecordBatch], batches: list[pa.RecordBatch], query: RowQuery, enough: int) -> int:
-    """Batches until there are more rows than `enough`; how many rows they have."""
-    num_rows = 0
-    query.check()
-    for batch in reader:
-        query.check()
-        batches.append(batch)
-        num_rows += batch.num_rows
-        if num_rows > enough:
-            break
-    return num_rows
+    total = rows.num_rows if not truncated else snapshot.num_rows if query.where is None else None
+    read_of = (None, None) if is_whole else (len(possible), num_read)
+    return RowPage(rows, truncated, total, snapshot.num_files, *read_of)
 
 
 def candidates(snapshot: Snapshot, where: RowFilter | None, *, few_files: int = FEW_FILES) -> FileNumbers:
@@ -327,30 +326,9 @@ def _files_at(snapshot: Snapshot, numbers: FileNumbers) -> pa.Table:
     return snapshot.rows_at(numbers, FILE_COLUMNS)
 
 
-def _page(
-    snapshot: Snapshot,
-    query: RowQuery,
-    rows: pa.Table,
-    *,
-    truncated: bool,
-    files_read: tuple[int | None, int | None] = (None, None),
-) -> RowPage:
-    """`files_read`: the candidates, and how many of them were opened."""
-    total = snapshot.num_rows if query.where is None else None
-    return RowPage(rows, truncated, total if truncated else rows.num_rows, snapshot.num_files, *files_read)
-
-
-def _whole_table(storage: Storage, snapshot: Snapshot, query: RowQuery) -> RowPage:
-    """The plain way, for object stores: deltalake opens the table itself."""
-    reader = read_files(storage, snapshot, columns=query.columns, where=query.where)
-    batches: list[pa.RecordBatch] = []
-    num_rows = _take(reader, batches, query, query.limit)
-    rows = pa.Table.from_batches(batches, schema=reader.schema).slice(0, query.limit)
-    return _page(snapshot, query, rows, truncated=num_rows > query.limit)
-
-
 def _batches(snapshot: Snapshot, candidates: FileNumbers, query: RowQuery) -> Iterator[FileNumbers]:
-    """Batches of the candidates: without a filter as many as the limit needs by their row counts, else growing."""
+    """Batches of the candidates: without a filter as many as the limit needs by their row counts, else growing. At
+    least one: without a file there is still a schema."""
     at = 0
     if query.where is None:  # so many that they hold more live rows than the limit; fewer where a count is unknown
         files = snapshot.columns(["num_records", "deleted_rows"])
@@ -359,6 +337,8 @@ def _batches(snapshot: Snapshot, candidates: FileNumbers, query: RowQuery) -> It
         at = min(int(np.searchsorted(live, query.limit, side="right")) + 1, len(live))
         yield candidates[:at]
     bound = len(candidates) if query.search_files is None else min(len(candidates), at + query.search_files)
+    if not bound:
+        yield candidates[:0]
     size = FIRST_FILES
     while at < bound:
         yield candidates[at : min(at + size, bound)]

@@ -50,8 +50,8 @@ def deleted_positions(folder: str, uri: str) -> "dict[str, np.ndarray[Any, Any]]
     with delta_errors(uri):
         found = pa.table(DeltaTable(folder).deletion_vectors())
         paths = (unquote(urlsplit(url).path) for url in found["filepath"].to_pylist())
-        live = (each.values.to_numpy(zero_copy_only=False) for each in found["selection_vector"])
-        return {path: np.flatnonzero(~each) for path, each in zip(paths, live, strict=True)}
+        live = (selection.values.to_numpy(zero_copy_only=False) for selection in found["selection_vector"])
+        return {path: np.flatnonzero(~selection) for path, selection in zip(paths, live, strict=True)}
 
 
 def scan_changes(

@@ -9,6 +9,7 @@ Source: Delta protocol, "Schema Serialization Format" and "Column Mapping".
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from enum import StrEnum
@@ -350,11 +351,9 @@ def load_metadata_changes(
     lake: VersionReader, ref: TableRef, commits: Sequence[Commit]
 ) -> dict[int, tuple[TableChange, ...]]:
     """`metadata_changes` of a run; a state before it that is gone or cannot be read makes its change unknown."""
-    version = needs_before(commits)
-    if version is None:
-        return metadata_changes(commits, None)
-    try:
-        before = lake.snapshot(ref, version)
-    except LakehouseError:
-        return metadata_changes(commits, None)
-    return metadata_changes(commits, InForce(before.metadata, before.protocol))
+    before = None
+    if (version := needs_before(commits)) is not None:
+        with suppress(LakehouseError):
+            snapshot = lake.snapshot(ref, version)
+            before = InForce(snapshot.metadata, snapshot.protocol)
+    return metadata_changes(commits, before)

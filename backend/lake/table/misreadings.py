@@ -11,8 +11,9 @@ without case, nested and physical ones as well (tried); Delta protocol, "Column 
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ import pyarrow.types as pt
 
 from backend.errors import UnsupportedFeatureError
 from backend.lake.model import FileNumbers, Metadata, Snapshot
-from backend.lake.table.schema import read_schema
+from backend.lake.table.schema import PARTS, columns, physical_name, read_schema
 
 OLD_DAYS, OLD_INT96 = b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"
 _VERSION, _ZONE = b"org.apache.spark.version", b"org.apache.spark.timeZone"
@@ -39,6 +40,37 @@ _NANOSECONDS_US = 2**63 // 1000
 _UTC_MOMENT = pa.timestamp("us", "UTC")
 _EPOCH = 2_440_588  # 1970-01-01 as a Julian day number
 Whole = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Misreading:
+    """Why a reader cannot take a file as it is, and the copy that it can: its schema, and each batch of rows there."""
+
+    why: str
+    file: pq.ParquetFile
+    schema: pa.Schema
+    corrected: Callable[[pa.RecordBatch], pa.RecordBatch]
+
+    def write(self, copy: Path) -> None:
+        with pq.ParquetWriter(copy, self.schema) as writer:
+            for batch in self.file.iter_batches():
+                writer.write_batch(self.corrected(batch))
+
+
+def checks(metadata: Metadata, path: str, *, by_case: bool) -> list[Callable[[pa.NativeFile], Misreading | None]]:
+    """What readers may get wrong in a file of such a table, in the order in which it is corrected. `path` names the
+    file in errors; `by_case`: a reader that tells names apart by case."""
+    schema_json, names = metadata.schema_json, [partial(misspelled, metadata=metadata)] if by_case else []
+    has_times = '"date"' in schema_json or '"timestamp"' in schema_json
+    return [
+        *([partial(old_calendar, path=path)] if has_times else []),
+        *(names if goes_by_id(metadata) else []),  # before whatever goes by names
+        *([partial(lacking, schema_json=schema_json)] if _collections(schema_json) else []),
+        *names,
+    ]
+
+
+# times -----------------------------------------------------------------------------------------------------------
 
 
 def old_columns(footer: pq.FileMetaData) -> list[str]:
@@ -81,11 +113,33 @@ def holds_old_times(file: pq.ParquetFile) -> bool:
     return bool(columns) and any(_is_old(leaf) for leaf in _leaves(file, columns))
 
 
-def in_old_calendar(source: pa.NativeFile) -> pq.ParquetFile | None:
-    """The file where a value of it means another day in the old calendar, else None."""
-    if may_be_old(source) and holds_old_times(file := opened(source)):
-        return file
-    return None
+def old_calendar(source: pa.NativeFile, path: str) -> Misreading | None:
+    """Days counted in the calendar before 1582, of a file that has some; its copy counts them as Spark reads them.
+
+    To write it raises `UnsupportedFeatureError` for those inside of nested columns, and for moments whose clock was not
+    UTC's."""
+    if not may_be_old(source) or not holds_old_times(file := opened(source)):
+        return None
+    footer = file.metadata
+    old, zone = old_columns(footer), (footer.metadata or {}).get(_ZONE, b"of its writer")
+    int96 = {name for name, is_int96 in _columns_of_time(footer) if is_int96}
+    schema = pa.schema([f.with_type(_UTC_MOMENT) if f.name in int96 else f for f in file.schema_arrow])
+
+    def rebased(batch: pa.RecordBatch) -> pa.RecordBatch:
+        for number, field in enumerate(batch.schema):
+            column, head = batch.column(number), f"{field.name}."
+            if not any(f"{name}.".startswith(head) for name in old) or not any(map(_is_old, _flat(column))):
+                continue
+            if pt.is_nested(field.type) or (pt.is_timestamp(field.type) and zone not in _UTC):
+                where = "inside of" if pt.is_nested(field.type) else f"by the clock {zone.decode(errors='replace')} in"
+                raise UnsupportedFeatureError(
+                    f"{path} holds times {where} column {field.name} in the calendar before 1582",
+                    hint="the log's numbers still hold; Spark reads these rows, and may write them anew",
+                )
+            batch = batch.set_column(number, field, _rebased(column))
+        return batch.cast(schema)
+
+    return Misreading("counts days in the calendar before 1582", file, schema, rebased)
 
 
 def why_misread(file: pq.ParquetFile) -> str | None:
@@ -98,31 +152,6 @@ def why_misread(file: pq.ParquetFile) -> str | None:
         if ends["min"] is not None and not -_NANOSECONDS_US < ends["min"] <= ends["max"] < _NANOSECONDS_US:
             return "times before 1677 or after 2262 as INT96"
     return None
-
-
-def write_rebased(file: pq.ParquetFile, target: Path, path: str) -> None:
-    """A copy of a file with its old times counted as Spark reads them. Raises `UnsupportedFeatureError`, which names
-    it by `path`, for those inside of nested columns, and for moments whose clock was not UTC's."""
-    footer = file.metadata
-    old, zone = old_columns(footer), (footer.metadata or {}).get(_ZONE, b"of its writer")
-    int96 = {name for name, is_int96 in _columns_of_time(footer) if is_int96}
-    schema = pa.schema([f.with_type(_UTC_MOMENT) if f.name in int96 else f for f in file.schema_arrow])
-    with pq.ParquetWriter(target, schema) as writer:
-        for batch in file.iter_batches():
-            for number, field in enumerate(batch.schema):
-                column, head = batch.column(number), f"{field.name}."
-                if not any(f"{name}.".startswith(head) for name in old) or not any(map(_is_old, _flat(column))):
-                    continue
-                if pt.is_nested(field.type) or (pt.is_timestamp(field.type) and zone not in _UTC):
-                    where = (
-                        "inside of" if pt.is_nested(field.type) else f"by the clock {zone.decode(errors='replace')} in"
-                    )
-                    raise UnsupportedFeatureError(
-                        f"{path} holds times {where} column {field.name} in the calendar before 1582",
-                        hint="the log's numbers still hold; Spark reads these rows, and may write them anew",
-                    )
-                batch = batch.set_column(number, field, _rebased(column))
-            writer.write_batch(batch.cast(schema))
 
 
 def _columns_of_time(footer: pq.FileMetaData) -> Iterator[tuple[str, bool]]:
@@ -184,6 +213,8 @@ def _gregorian(days: Whole) -> Whole:
     return np.where(days < _GREGORIAN_DAY, fresh, days)
 
 
+# names -----------------------------------------------------------------------------------------------------------
+
 MISSPELLED = "columns under other names than the table gives them"
 _ID, _FILE_ID = "delta.columnMapping.id", b"PARQUET:field_id"
 _SHORT = 128  # bytes of a name whose length Thrift writes as one
@@ -192,9 +223,9 @@ _VALUE = rf":\s*(?:{_TEXT}|[^\s\"{{\[,}}]+)"  # of a key in statistics
 _KEY = re.compile(r'"((?:[^"\\]|\\.)*)":')
 
 
-def misspelled(source: pa.NativeFile, metadata: Metadata) -> tuple[pq.ParquetFile, pa.Schema] | None:
-    """A file and its schema with the names that the table gives its columns; None where it has them. Raises
-    `ValueError` where a file has one of them twice."""
+def misspelled(source: pa.NativeFile, metadata: Metadata) -> Misreading | None:
+    """Names in another case or of other columns, for which deltalake (1.6.6, tried) gives nulls or the other column's
+    values, and no error; the copy has the table's names. Raises `ValueError` where a file has one of them twice."""
     by_id = goes_by_id(metadata)
     footer = b"" if by_id else footer_bytes(source)  # a look through its bytes, for to parse a wide one takes long
     if all(name in footer for name in _encoded_names(metadata.schema_json, metadata.partition_columns)):
@@ -202,7 +233,14 @@ def misspelled(source: pa.NativeFile, metadata: Metadata) -> tuple[pq.ParquetFil
     file = opened(source)
     own = file.schema_arrow
     schema = pa.schema(list(_spelled(pa.struct(list(own)), orjson.loads(metadata.schema_json), by_id=by_id)))
-    return None if schema.names == own.names and schema.types == own.types else (file, schema)
+    if schema.names == own.names and schema.types == own.types:
+        return None
+    kind = pa.struct(list(schema))
+
+    def spelled(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.RecordBatch.from_struct_array(batch.to_struct_array().view(kind))
+
+    return Misreading(f"has {MISSPELLED}", file, schema, spelled)
 
 
 def perhaps_misspelled(snapshot: Snapshot) -> FileNumbers:
@@ -220,14 +258,6 @@ def perhaps_misspelled(snapshot: Snapshot) -> FileNumbers:
     return np.flatnonzero(~pc.is_in(shapes, value_set=alike).to_numpy()).astype(np.int64)
 
 
-def write_spelled(file: pq.ParquetFile, schema: pa.Schema, target: Path) -> None:
-    """A copy of a file with the names of a schema."""
-    with pq.ParquetWriter(target, schema) as writer:
-        for batch in file.iter_batches():
-            rows = batch.to_struct_array().view(pa.struct(list(schema)))
-            writer.write_batch(pa.RecordBatch.from_struct_array(rows))
-
-
 @lru_cache(maxsize=64)
 def _encoded_names(schema_json: str, partition_columns: tuple[str, ...]) -> tuple[bytes, ...]:
     """The names that files of the table have, each once, as a footer writes them."""
@@ -241,12 +271,8 @@ def _names(kind: Any) -> Iterator[str]:
     for field in kind["fields"] if isinstance(kind, Mapping) and kind["type"] == "struct" else ():
         yield physical_name(field)
         yield from _names(field["type"])
-    for inner in ("elementType", "keyType", "valueType") if isinstance(kind, Mapping) else ():
+    for inner in PARTS if isinstance(kind, Mapping) else ():
         yield from _names(kind.get(inner))
-
-
-def physical_name(field: Mapping[str, Any]) -> str:
-    return str((field.get("metadata") or {}).get("delta.columnMapping.physicalName", field["name"]))
 
 
 def goes_by_id(metadata: Metadata) -> bool:
@@ -291,7 +317,8 @@ def _named_by_id(kind: pa.StructType, declared: Any) -> list[tuple[pa.Field, str
     return named
 
 
-_PARTS = ("elementType", "keyType", "valueType")
+# fields of collections -------------------------------------------------------------------------------------------
+
 _PLAIN = {
     "string": pa.string(), "long": pa.int64(), "integer": pa.int32(), "short": pa.int16(), "byte": pa.int8(),
     "float": pa.float32(), "double": pa.float64(), "boolean": pa.bool_(), "binary": pa.binary(), "date": pa.date32(),
@@ -300,56 +327,50 @@ _PLAIN = {
 
 
 @lru_cache(maxsize=256)
-def collections(schema_json: str) -> Mapping[str, Any]:
+def _collections(schema_json: str) -> Mapping[str, Any]:
     """The types of the outermost columns that hold a struct within a map or an array, by the names in files."""
-    stored = _stored(orjson.loads(read_schema(schema_json).json))
-    return {column["name"]: column["type"] for column in stored["fields"] if _holds(column["type"], inside=False)}
+    readable = read_schema(schema_json).json
+    types = {physical_name(field): field["type"] for field in orjson.loads(readable)["fields"]}
+    inner = columns(Metadata("", readable))
+    held = {column.physical[0] for column in inner if column.in_collection and column.kind == "struct"}
+    return {name: kind for name, kind in types.items() if name in held}
 
 
-def _stored(kind: Any) -> Any:
-    """A type with the names that its fields have in files."""
-    if isinstance(kind, str):
-        return kind
-    if kind["type"] == "struct":
-        fields = [{**field, "name": physical_name(field), "type": _stored(field["type"])} for field in kind["fields"]]
-        return {**kind, "fields": fields}
-    return {name: _stored(part) if name in _PARTS else part for name, part in kind.items()}
+def lacking(source: pa.NativeFile, schema_json: str) -> Misreading | None:
+    """Maps and arrays whose structs got fields since; the copy has every field."""
+    file = opened(source)
+    schema = file.schema_arrow
+    kinds = {
+        name: kind
+        for name, kind in _collections(schema_json).items()
+        if name in schema.names and _lacks(schema.field(name).type, kind)
+    }
+    if not kinds:
+        return None
+    for at, field in enumerate(schema):
+        if field.name in kinds:
+            filled = _filled(pa.array([], field.type), kinds[field.name])
+            schema = schema.set(at, field.with_type(filled.type))
+
+    def completed(batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = [
+            _filled(column, kinds[name]) if name in kinds else column
+            for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    return Misreading(f"lacks fields within {', '.join(kinds)}", file, schema, completed)
 
 
-def _holds(kind: Any, *, inside: bool) -> bool:
-    if isinstance(kind, str):
-        return False
-    if kind["type"] == "struct":
-        return inside or any(_holds(field["type"], inside=False) for field in kind["fields"])
-    return any(_holds(kind[part], inside=True) for part in _PARTS if part in kind)
-
-
-def lacks(stored: pa.DataType, kind: Any) -> bool:
+def _lacks(stored: pa.DataType, kind: Any) -> bool:
     """Whether a column as a file holds it lacks a field of its type."""
     if pt.is_struct(stored) and kind["type"] == "struct":
         types = {field.name.lower(): field.type for field in stored}
-        wanted = {field["name"].lower(): field["type"] for field in kind["fields"]}
-        return any(name not in types or lacks(types[name], inner) for name, inner in wanted.items())
+        wanted = {physical_name(field).lower(): field["type"] for field in kind["fields"]}
+        return any(name not in types or _lacks(types[name], inner) for name, inner in wanted.items())
     if pt.is_map(stored):
-        return lacks(stored.key_type, kind["keyType"]) or lacks(stored.item_type, kind["valueType"])
-    return pt.is_list(stored) and lacks(stored.value_type, kind["elementType"])
-
-
-def write_filled(file: pq.ParquetFile, target: Path, kinds: Mapping[str, Any]) -> None:
-    """A copy of a file in which these columns have every field of their types."""
-    schema = file.schema_arrow
-    for name, kind in kinds.items():
-        at = schema.get_field_index(name)
-        schema = schema.set(
-            at, schema.field(at).with_type(_filled(schema.empty_table()[name].combine_chunks(), kind).type)
-        )
-    with pq.ParquetWriter(target, schema) as writer:
-        for batch in file.iter_batches():
-            columns = [
-                _filled(column, kinds[name]) if name in kinds else column
-                for name, column in zip(batch.schema.names, batch.columns, strict=True)
-            ]
-            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+        return _lacks(stored.key_type, kind["keyType"]) or _lacks(stored.item_type, kind["valueType"])
+    return pt.is_list(stored) and _lacks(stored.value_type, kind["elementType"])
 
 
 def _filled(values: pa.Array, kind: Any) -> pa.Array:
@@ -357,11 +378,12 @@ def _filled(values: pa.Array, kind: Any) -> pa.Array:
         return values
     if pt.is_struct(values.type):
         stored = dict(zip((field.name.lower() for field in values.type), values.flatten(), strict=True))
+        types = {physical_name(field): field["type"] for field in kind["fields"]}
         parts = {
-            field["name"]: _filled(stored[name], field["type"])
-            if (name := field["name"].lower()) in stored
-            else pa.nulls(len(values), _arrow(field["type"]))
-            for field in kind["fields"]
+            name: _filled(stored[name.lower()], inner)
+            if name.lower() in stored
+            else pa.nulls(len(values), _arrow(inner))
+            for name, inner in types.items()
         }
         return pa.StructArray.from_arrays(list(parts.values()), list(parts), mask=values.is_null())
     ends = values.offsets.to_numpy()
@@ -380,7 +402,7 @@ def _arrow(kind: Any) -> pa.DataType:
             return pa.decimal128(*map(int, kind.removeprefix("decimal(").rstrip(")").split(",")))
         return _PLAIN.get(kind, pa.null())
     if kind["type"] == "struct":
-        return pa.struct([(field["name"], _arrow(field["type"])) for field in kind["fields"]])
+        return pa.struct([(physical_name(field), _arrow(field["type"])) for field in kind["fields"]])
     if kind["type"] == "map":
         return pa.map_(_arrow(kind["keyType"]), _arrow(kind["valueType"]))
     return pa.list_(_arrow(kind["elementType"]))

@@ -9,7 +9,7 @@ Source: Spark's CalendarInterval texts and Delta's `DeltaConfigs.isValidInterval
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -18,15 +18,6 @@ from backend.lake.model import Metadata, Protocol
 _PART = re.compile(
     r"([+-]?)\s*(\d+)(?:\.(\d{1,9}))?\s+(week|day|hour|minute|second|millisecond|microsecond)s?(?:\s+|$)"
 )
-_UNITS = {
-    "week": timedelta(weeks=1),
-    "day": timedelta(days=1),
-    "hour": timedelta(hours=1),
-    "minute": timedelta(minutes=1),
-    "second": timedelta(seconds=1),
-    "millisecond": timedelta(milliseconds=1),
-    "microsecond": timedelta(microseconds=1),
-}
 _BYTES = {unit + end: 1024**power for power, unit in enumerate(("", "k", "m", "g", "t")) for end in ("", "b")}
 
 
@@ -55,19 +46,14 @@ def parse_interval(text: str) -> timedelta | None:
         match = _PART.match(rest)
         if match is None or (match[3] and match[4] != "second"):
             return None
-        total += _amount(match)
+        try:
+            amount = timedelta(**{f"{match[4]}s": int(match[2])})
+        except OverflowError:
+            amount = timedelta.max / 4
+        amount += timedelta(microseconds=int((match[3] or "0").ljust(6, "0")[:6]))
+        total += -amount if match[1] == "-" else amount
         rest = rest[match.end() :]
     return total if total >= timedelta() else None
-
-
-def _amount(match: re.Match[str]) -> timedelta:
-    sign = -1 if match[1] == "-" else 1
-    try:
-        whole = int(match[2]) * _UNITS[match[4]]
-    except OverflowError:
-        whole = timedelta.max / 4
-    fraction = timedelta(microseconds=int((match[3] or "0").ljust(6, "0")[:6]))
-    return sign * (whole + fraction)
 
 
 def interval_text(duration: timedelta) -> str:
@@ -80,22 +66,15 @@ def interval_text(duration: timedelta) -> str:
     return " ".join(words[:2]) or "0 seconds"
 
 
-ON_OFF = re.compile(r"^(true|false)$", re.IGNORECASE)
-COUNT = re.compile(r"^-?\d+$")
-INTERVAL = re.compile(
-    r"^(interval\s+)?([+-]?\d+(\.\d+)?\s+(nanosecond|microsecond|millisecond|second|minute|hour|day|week)s?\s*)+$",
-    re.IGNORECASE,
-)
-
-
 @dataclass(frozen=True, slots=True)
 class KnownProperty:
-    """A documented key: its default (None: unset), one line of meaning, and what its value looks like."""
+    """A documented key: its default (None: unset), one line of meaning, what reads its value (giving None where it is
+    none, itself None where any text is one), and what such a value is."""
 
     default: str | None
     meaning: str
-    form: re.Pattern[str] | None = None
-    form_words: str = ""
+    read: Callable[[str], object] | None = None
+    form: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,19 +108,19 @@ class TableOwner:
 
 
 def _switch(default: str | None, meaning: str) -> KnownProperty:
-    return KnownProperty(default, meaning, ON_OFF, "true or false")
+    return _word(default, meaning, "true", "false")
 
 
 def _number(default: str | None, meaning: str) -> KnownProperty:
-    return KnownProperty(default, meaning, COUNT, "a whole number")
+    return KnownProperty(default, meaning, re.compile(r"-?\d+").fullmatch, "a whole number")
 
 
 def _interval(default: str | None, meaning: str) -> KnownProperty:
-    return KnownProperty(default, meaning, INTERVAL, "an interval such as `interval 7 days`")
+    return KnownProperty(default, meaning, parse_interval, "an interval such as `interval 7 days`")
 
 
 def _word(default: str | None, meaning: str, *words: str) -> KnownProperty:
-    return KnownProperty(default, meaning, re.compile(f"^({'|'.join(words)})$", re.IGNORECASE), " or ".join(words))
+    return KnownProperty(default, meaning, re.compile("|".join(words), re.IGNORECASE).fullmatch, " or ".join(words))
 
 
 KNOWN: Mapping[str, KnownProperty] = {
@@ -149,7 +128,7 @@ KNOWN: Mapping[str, KnownProperty] = {
     "delta.autoOptimize.autoCompact": KnownProperty(
         None,
         "After a write, files that are too small are merged in the same job.",
-        re.compile("^(true|false|auto|legacy)$", re.IGNORECASE),
+        re.compile("true|false|auto|legacy", re.IGNORECASE).fullmatch,
         "true, false or auto",
     ),
     "delta.autoOptimize.optimizeWrite": _switch(None, "Rows are shuffled before a write so that fewer files come out."),
@@ -215,7 +194,10 @@ KNOWN: Mapping[str, KnownProperty] = {
         None, "How long the log remembers which batch a stream wrote last; a longer pause may write it twice."
     ),
     "delta.targetFileSize": KnownProperty(
-        None, "File size that writes and compaction aim at (delta-rs and Databricks; not in open-source Spark)."
+        None,
+        "File size that writes and compaction aim at (delta-rs and Databricks; not in open-source Spark).",
+        parse_size,
+        "a size: bytes or, for instance, 128mb",
     ),
     "delta.tuneFileSizesForRewrites": _switch(None, "Files stay small because the table is often merged (Databricks)."),
     "delta.universalFormat.enabledFormats": KnownProperty(
@@ -355,38 +337,20 @@ def ownership(metadata: Metadata) -> TableOwner:
 
 
 def _row(key: str, value: str) -> PropertyRow:
-    described = KNOWN.get(key)
-    if described is not None:
-        return PropertyRow(
-            key, value, described.default, described.meaning, is_set=True, problem=_bad_value(key, value, described)
-        )
-    prefix = next((text for start, text in PREFIXES.items() if key.startswith(start)), None)
-    if prefix is not None:
-        return PropertyRow(key, value, None, prefix, is_set=True)
+    if (known := KNOWN.get(key)) is not None:
+        is_read = known.read is None or known.read(value.strip()) is not None
+        problem = None if is_read else f"{value!r} is not {known.form}"
+        return PropertyRow(key, value, known.default, known.meaning, is_set=True, problem=problem)
+    if meaning := meaning_of_property(key):
+        return PropertyRow(key, value, None, meaning, is_set=True)
     # Outside the engines' namespaces it is a person's own, unless it is a known one with its start misspelled.
-    near = _nearest(key) if "." in key else None
+    names = {name.lower(): name for name in KNOWN} if "." in key else {}
+    near = next(map(names.get, difflib.get_close_matches(key.lower(), names, n=1, cutoff=0.8)), None)
     is_delta = key.lower().startswith("delta.")
     meaning = "Nobody reads this key." if is_delta else "A tag of your own."
     problem = "unknown key: no engine that Weir knows reads it" if is_delta else None
     problem = f"unknown key; did you mean {near}?" if near else problem
     return PropertyRow(key, value, None, meaning, is_set=True, problem=problem, suggestion=near)
-
-
-def _nearest(key: str) -> str | None:
-    names = {name.lower(): name for name in KNOWN}
-    same = names.get(key.lower())
-    if same:
-        return same
-    match = difflib.get_close_matches(key.lower(), list(names), n=1, cutoff=0.8)
-    return names[match[0]] if match else None
-
-
-def _bad_value(key: str, value: str, described: KnownProperty) -> str | None:
-    if key == "delta.targetFileSize" and parse_size(value) is None:
-        return f"{value!r} is no size; write bytes or, for instance, 128mb"
-    if described.form is not None and not described.form.match(value.strip()):
-        return f"{value!r} is not {described.form_words}"
-    return None
 
 
 def changed_properties(now: Mapping[str, str], then: Mapping[str, str]) -> list[str]:

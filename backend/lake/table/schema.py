@@ -25,8 +25,6 @@ from backend.errors import TableCorruptError
 from backend.lake.model import Metadata
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
     import pyarrow as pa
 
 
@@ -38,7 +36,7 @@ _READ = frozenset((
     "timestamp_ntz", "void", "variant",
 ))  # fmt: skip
 _READ_STARTS = ("decimal", "interval ")
-_PARTS = ("elementType", "keyType", "valueType")
+PARTS = ("elementType", "keyType", "valueType")  # of a collection's type
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +78,6 @@ class Column:
     comment: str | None = None
     is_partition: bool = False
     in_collection: bool = False
-    has_children: bool = False
     field_id: int | None = None
     default: str | None = None
     generated_as: str | None = None
@@ -188,7 +185,7 @@ def _readable(kind: Any) -> Any:
         inside = [(item, _readable(item["type"])) for item in kind["fields"]]
         known = all(inner is not None for _, inner in inside)
         return kind | {"fields": [item | {"type": inner} for item, inner in inside]} if known else None
-    parts = {name: _readable(kind[name]) for name in _PARTS if name in kind}
+    parts = {name: _readable(kind[name]) for name in PARTS if name in kind}
     return None if None in parts.values() else kind | parts
 
 
@@ -210,22 +207,9 @@ def simple_type(kind: Any) -> str:
 # walking ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Parent:
-    """Where a field stands: the names above it, the table's and those in files. `with_elements`: plain ones too."""
-
-    names: tuple[str, ...] = ()
-    physical: tuple[str, ...] = ()
-    in_collection: bool = False
-    with_elements: bool = False
-
-    def below(self, names: tuple[str, ...], physical: tuple[str, ...], *, in_collection: bool = False) -> _Parent:
-        return _Parent(names, physical, self.in_collection or in_collection, self.with_elements)
-
-
 def _top_level(struct: Mapping[str, Any], partitions: frozenset[str], *, with_elements: bool) -> Iterator[Column]:
     paths = {str(item["name"]) for item in struct["fields"]}
-    for column in _struct(struct, _Parent(with_elements=with_elements)):
+    for column in _walked(struct["fields"], None, with_elements=with_elements):
         if column.depth == 0:
             yield replace(column, is_partition=True) if column.path in partitions else column
             continue
@@ -234,16 +218,36 @@ def _top_level(struct: Mapping[str, Any], partitions: frozenset[str], *, with_el
         yield column if path == column.path else replace(column, path=path)
 
 
-def _struct(struct: Mapping[str, Any], parent: _Parent) -> Iterator[Column]:
-    for item in struct["fields"]:
-        column = _column(item, parent)
+def _walked(fields: Iterable[Mapping[str, Any]], above: Column | None, *, with_elements: bool) -> Iterator[Column]:
+    """Fields, each before what is in it. A plain part of an array or map says nothing new beside its column's type."""
+    is_collection = above is not None and above.kind in ("array", "map")
+    for item in fields:
+        if is_collection and not with_elements and isinstance(item["type"], str):
+            continue
+        column = _column(item, above, in_collection=is_collection or (above is not None and above.in_collection))
         yield column
-        yield from _inside(item["type"], parent.below(column.names, column.physical))
+        yield from _walked(_fields_in(stored_type(item["type"])), column, with_elements=with_elements)
 
 
-def _column(item: Mapping[str, Any], parent: _Parent) -> Column:
+def _fields_in(kind: Any) -> Iterable[Mapping[str, Any]]:
+    """The fields of a struct; of an array or map its parts, as fields."""
+    if isinstance(kind, str):
+        return ()
+    if kind["type"] == "struct":
+        fields: Iterable[Mapping[str, Any]] = kind["fields"]
+        return fields
+    if kind["type"] == "array":
+        return ({"name": "element", "type": kind["elementType"], "nullable": kind.get("containsNull", True)},)
+    if kind["type"] == "map":
+        value = {"name": "value", "type": kind["valueType"], "nullable": kind.get("valueContainsNull", True)}
+        return {"name": "key", "type": kind["keyType"], "nullable": False}, value
+    return ()
+
+
+def _column(item: Mapping[str, Any], above: Column | None, *, in_collection: bool) -> Column:
     name, kind, traits = str(item["name"]), item["type"], item.get("metadata") or {}
-    names, collations = (*parent.names, name), traits.get("__COLLATIONS")
+    names, physical = (above.names, above.physical) if above else ((), ())
+    names, collations = (*names, name), traits.get("__COLLATIONS")
     collation = collations.get(name) if isinstance(collations, Mapping) else None
     return Column(
         path=".".join(names),
@@ -251,10 +255,9 @@ def _column(item: Mapping[str, Any], parent: _Parent) -> Column:
         type=simple_type(kind),
         kind=_kind_word(kind),
         nullable=bool(item.get("nullable", True)),
-        physical=(*parent.physical, _text(traits.get("delta.columnMapping.physicalName")) or name),
+        physical=(*physical, _text(traits.get("delta.columnMapping.physicalName")) or name),
         comment=_text(traits.get("comment")),
-        in_collection=parent.in_collection,
-        has_children=_has_children(kind),
+        in_collection=in_collection,
         field_id=_whole(traits.get("delta.columnMapping.id")),
         default=_text(traits.get("CURRENT_DEFAULT")),
         generated_as=_text(traits.get("delta.generationExpression")),
@@ -264,43 +267,9 @@ def _column(item: Mapping[str, Any], parent: _Parent) -> Column:
     )
 
 
-def _inside(kind: Any, parent: _Parent) -> Iterator[Column]:
-    kind = stored_type(kind)
-    if isinstance(kind, str):
-        return
-    if kind["type"] == "struct":
-        yield from _struct(kind, parent)
-    elif kind["type"] == "array":
-        yield from _element("element", kind["elementType"], parent, nullable=bool(kind.get("containsNull", True)))
-    elif kind["type"] == "map":
-        yield from _element("key", kind["keyType"], parent, nullable=False)
-        yield from _element("value", kind["valueType"], parent, nullable=bool(kind.get("valueContainsNull", True)))
-
-
-def _element(name: str, kind: Any, parent: _Parent, *, nullable: bool) -> Iterator[Column]:
-    """The inside of an array or map; a plain element says nothing new beside the column's type."""
-    if isinstance(kind, str) and not parent.with_elements:
-        return
-    names, physical = (*parent.names, name), (*parent.physical, name)
-    yield Column(
-        ".".join(names), names, simple_type(kind), _kind_word(kind), nullable, physical,
-        in_collection=True, has_children=_has_children(kind),
-    )  # fmt: skip
-    yield from _inside(kind, parent.below(names, physical, in_collection=True))
-
-
 def _kind_word(kind: Any) -> str:
     kind = stored_type(kind)
     return kind if isinstance(kind, str) else str(kind["type"])
-
-
-def _has_children(kind: Any) -> bool:
-    """Whether `_inside` yields anything below a field of this type."""
-    kind = stored_type(kind)
-    if isinstance(kind, str):
-        return False
-    inner = {"array": ("elementType",), "map": ("keyType", "valueType")}.get(kind["type"], ())
-    return bool(kind.get("fields")) or any(not isinstance(kind[name], str) for name in inner)
 
 
 # traits ----------------------------------------------------------------------------------------------------------
@@ -389,12 +358,14 @@ def physical_names(metadata: Metadata) -> dict[str, str]:
     """Each top-level column's name in files and partition values (differs under column mapping)."""
     try:
         fields = orjson.loads(metadata.schema_json)["fields"]
-        return {
-            str(f["name"]): str((f.get("metadata") or {}).get("delta.columnMapping.physicalName", f["name"]))
-            for f in fields
-        }
+        return {str(field["name"]): physical_name(field) for field in fields}
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
         return {}
+
+
+def physical_name(field: Mapping[str, Any]) -> str:
+    """The name that a field of the schema has in files."""
+    return str((field.get("metadata") or {}).get("delta.columnMapping.physicalName", field["name"]))
 
 
 def has_decimals(metadata: Metadata) -> bool:
@@ -422,9 +393,6 @@ def _escape(text: str) -> str:
     return text.replace("%", "%25").replace("/", "%2F")
 
 
-_MOST_COUNTED = 1 << 20  # combinations of values that are counted; more of them are sorted
-
-
 def encode_partitions(maps: pa.Array, names: Sequence[str]) -> pa.DictionaryArray:
     """`encode_partition` of each in a column of map<string, string>, dictionary-encoded."""
     import numpy as np
@@ -440,20 +408,10 @@ def encode_partitions(maps: pa.Array, names: Sequence[str]) -> pa.DictionaryArra
         values = _values(maps, name).dictionary_encode()
         parts = ["" if value is None else encode_value(name, value) for value in (*values.dictionary.to_pylist(), None)]
         own = pc.fill_null(values.indices, len(parts) - 1).to_numpy(zero_copy_only=False)
-        used, codes = _used(codes * len(parts) + own, len(texts) * len(parts))
-        texts = ["/".join(t for t in (texts[at // len(parts)], parts[at % len(parts)]) if t) for at in used.tolist()]
+        used = pa.array(codes * len(parts) + own).dictionary_encode()
+        pairs = ((texts[at // len(parts)], parts[at % len(parts)]) for at in used.dictionary.to_pylist())
+        texts, codes = ["/".join(filter(None, pair)) for pair in pairs], used.indices.to_numpy().astype(np.int64)
     return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(texts, pa.string()))
-
-
-def _used(codes: npt.NDArray[np.int64], count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The codes below `count` that occur, and for each code its position among them."""
-    import numpy as np
-
-    if count > _MOST_COUNTED:
-        used, positions = np.unique(codes, return_inverse=True)
-        return used, positions
-    occurs = np.bincount(codes, minlength=count) > 0
-    return np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[codes]
 
 
 def show_partitions(encoded: pa.Array, metadata: Metadata) -> pa.DictionaryArray:

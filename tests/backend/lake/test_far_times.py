@@ -14,7 +14,7 @@ from backend.cells import cell
 from backend.changes.model import DiffMethod, NetCounts
 from backend.errors import UnsupportedFeatureError
 from backend.lake.files.stats import column_totals
-from backend.lake.table.misreadings import OLD_DAYS, OLD_INT96, may_be_old, opened, write_rebased
+from backend.lake.table.misreadings import OLD_DAYS, OLD_INT96, may_be_old, old_calendar
 from backend.lake.table.schema import columns as schema_columns
 from backend.search.key_history import key_history
 from backend.sql.export import FORMATS, encoded
@@ -366,7 +366,7 @@ def test_old_days_inside_of_others_are_refused_by_name(tmp_path):
     inner = pa.StructArray.from_arrays([STORED["day"].combine_chunks()], ["day"])
     write_marked(tmp_path / "n.parquet", pa.table({"id": range(4), "n": inner}), MARKS)
     with pa.OSFile(str(tmp_path / "n.parquet")) as source, pytest.raises(UnsupportedFeatureError, match="column n "):
-        write_rebased(opened(source), tmp_path / "copy", "n.parquet")
+        old_calendar(source, "n.parquet").write(tmp_path / "copy")
 
 
 @pytest.mark.ci
@@ -383,6 +383,6 @@ def test_each_day_of_the_old_calendar_is_counted_as_by_spark(tmp_path):
     right = days + np.array(SHIFTS)[np.searchsorted(SWITCHES, days, side="right") - 1]
     write_marked(tmp_path / "days.parquet", pa.table({"day": pa.array(days).cast(pa.date32())}), MARKS)
     with pa.OSFile(str(tmp_path / "days.parquet")) as source:
-        write_rebased(opened(source), tmp_path / "copy", "days.parquet")
+        old_calendar(source, "days.parquet").write(tmp_path / "copy")
     rebased = pq.read_table(tmp_path / "copy")["day"].combine_chunks().cast(pa.int32()).to_numpy()
     assert np.array_equal(rebased, right)

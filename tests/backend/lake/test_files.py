@@ -24,7 +24,6 @@ from backend.lake.files.file_sizes import (
     partition_files,
     small_limit,
     target_for,
-    target_size,
 )
 from backend.lake.lake import Lake
 from backend.lake.log.actions import VectorId, read_vector_id
@@ -123,7 +122,7 @@ def test_the_target_comes_from_the_property_then_the_setting_then_the_size():
     plain, chosen = HealthSettings(), HealthSettings(target_file_bytes=7)
     assert target_for({"delta.targetFileSize": "1kb"}, 0, chosen) == TargetSize(1024, "delta.targetFileSize")
     assert target_for({"delta.targetFileSize": "banana"}, 0, chosen).source == "setting health.target_file_bytes"
-    assert target_size(snapshot([1]), plain) == TargetSize(256 * MB, "table size")
+    assert target_for({}, 1, plain) == TargetSize(256 * MB, "table size")
     assert target_for({}, 20 * TB, plain).bytes == 1000 * MB
     middle = target_for({}, 6_280_000 * MB, plain).bytes
     assert 627 * MB < middle < 629 * MB

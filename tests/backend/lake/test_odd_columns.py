@@ -17,7 +17,7 @@ from backend.errors import UnsupportedFeatureError
 from backend.lake.files.stats import column_totals, columns_with_stats
 from backend.lake.rows.filters import may_match
 from backend.lake.rows.rows import RowQuery
-from backend.lake.table.misreadings import collections, lacks, perhaps_misspelled, write_filled
+from backend.lake.table.misreadings import lacking, perhaps_misspelled
 from backend.lake.table.schema import columns as schema_columns
 from backend.sql.filters import condition_text, parse_filter
 from backend.sql.numbers import aggregates
@@ -153,12 +153,14 @@ def test_a_field_that_a_file_lacks_is_null(tmp_path):
     values = {name: [drawn(random, stored) for _ in range(1_500)] for name, (stored, _) in KINDS.items()}
     table = pa.table({name: pa.array(values[name], stored) for name, (stored, _) in KINDS.items()})
     pq.write_table(table, tmp_path / "old", row_group_size=7)
-    kinds = collections(json.dumps(struct(*(column(name, kind) for name, (_, kind) in KINDS.items()))))
-    assert set(kinds) == set(KINDS)
-    assert all(lacks(stored, kinds[name]) for name, (stored, _) in KINDS.items())
-    write_filled(pq.ParquetFile(tmp_path / "old"), tmp_path / "new", kinds)
+    schema_json = json.dumps(struct(*(column(name, kind) for name, (_, kind) in KINDS.items())))
+    with pa.OSFile(str(tmp_path / "old")) as old:
+        misreading = lacking(old, schema_json)
+        assert misreading.why == "lacks fields within map, list, deep"
+        misreading.write(tmp_path / "new")
+    with pa.OSFile(str(tmp_path / "new")) as new:
+        assert lacking(new, schema_json) is None
     filled = pq.read_table(tmp_path / "new")
-    assert not any(lacks(filled.schema.field(name).type, kinds[name]) for name in kinds)
     assert filled.to_pydict() == {name: [widened(value) for value in items] for name, items in values.items()}
 
 

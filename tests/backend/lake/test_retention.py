@@ -22,7 +22,6 @@ from backend.lake.retention.runs import (
     VacuumRun,
     judge,
     retention_of,
-    with_missing,
 )
 from backend.lake.table.properties import parse_interval
 from tests.worlds.lake import builders
@@ -230,7 +229,7 @@ def test_reading_works_exactly_where_the_files_are_said_to_be_there(overwritten,
     assert [v.version for v in retention.facts.vacuums] == [13] and retention.facts.vacuums[0].retention == timedelta(0)
     *_, seen = lake.see_log(ref)
     assert seen.is_done and seen.total == 12 and seen.missing == 8
-    looked = with_missing(retention, seen.runs)
+    looked = judge(retention.facts, retention.now, seen.runs)
     one_by_one = {v: list(lake.see_files(ref, v, sample=None))[-1] for v in range(14)}
     for version in range(14):
         readable = works(read_all, overwritten, version)

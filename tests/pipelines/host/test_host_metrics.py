@@ -9,7 +9,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from http.client import HTTPConnection
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,11 +17,10 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
-from backend.docs_table import with_table
 from backend.errors import SettingsError, StoreError
 from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
 from backend.lake.lake import Lake
-from backend.metrics import OF_HOST, docs_table
+from backend.metrics import OF_HOST
 from backend.settings import load_settings
 from backend.store.store import ControlStore
 from backend.stream_model.rollup import HOUR_S, MINUTE_S, merged
@@ -275,11 +273,6 @@ def test_names_and_kinds_are_those_of_the_docs(metrics: HostMetrics) -> None:
     kinds = {family.name: family.type for family in text_string_to_metric_families(written(metrics))}
     told = {each.name.removesuffix("_total"): each.kind.value for each in OF_HOST}
     assert {name: kind for name, kind in kinds.items() if name.startswith("weir_") and "_process_" not in name} == told
-
-
-def test_the_docs_say_what_is_served() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "run.md").read_text()
-    assert page == with_table(page, "metrics", docs_table()), "docs/run.md is old: run `make docs`"
 
 
 def _get(url: str) -> str:

@@ -1,10 +1,10 @@
-"""Renders docs/settings.md from `Settings`: `make docs` writes it, a test compares.
+"""What `make docs` writes of docs/ from the source that it describes, and a test compares: the page of settings, and
+the tables of faults and of metrics in pages that people wrote.
 
-Rule: nothing about a setting is written anywhere but in its Field; this module only lays it out.
+Rule: nothing of a setting, a fault or a metric is said anywhere but in its source; this module only lays it out.
 """
 
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +14,11 @@ from typing import Any, Union, get_args, get_origin
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
+from backend.metrics import OF_HOST, OF_PAGE
 from backend.settings import Settings
+from backend.streams.faults import OTHERS_SEEN, TWELVE, Fault
 
+DOCS = Path(__file__).parents[1] / "docs"
 INTRO = """\
 # Settings
 
@@ -41,6 +44,47 @@ Secrets are never logged or shown. Set them in the environment rather than in a 
 """
 
 
+def written_pages() -> dict[str, str]:
+    """Texts of the pages, by their names in docs/."""
+    return {
+        "settings.md": settings_page(),
+        "streams.md": _with_table("streams.md", "faults", faults_table()),
+        "run.md": _with_table("run.md", "metrics", metrics_table()),
+    }
+
+
+def _with_table(name: str, subject: str, table: str) -> str:
+    """A page with the table between the marks of its subject anew."""
+    head, mark, rest = (DOCS / name).read_text().partition(f"<!-- {subject}:")
+    comment, _, tail = rest.partition(f"<!-- end of {subject} -->")
+    return f"{head}{mark}{comment.partition('-->')[0]}-->\n\n{table}\n\n<!-- end of {subject} -->{tail}"
+
+
+def metrics_table() -> str:
+    lines = ["| metric | labels | kind | of | meaning |", "|---|---|---|---|---|"]
+    for server, metrics in (("page", OF_PAGE), ("host", OF_HOST)):
+        for metric in metrics:
+            labels = ", ".join(f"`{label}`" for label in metric.labels)
+            lines.append(f"| `{metric.name}` | {labels} | {metric.kind} | {server} | {metric.help} |")
+    return "\n".join(lines)
+
+
+def faults_table() -> str:
+    lines = ["| fault | recognised by | cause | remedy |", "|---|---|---|---|"]
+    for fault in (*TWELVE, *OTHERS_SEEN):
+        lines.append(f"| {fault.name} | {_signs(fault)} | {fault.cause} | {fault.remedy} |")
+    return "\n".join(lines)
+
+
+def _signs(fault: Fault) -> str:
+    before = [f"preflight: {fault.check}"] if fault.check else []
+    raised = [f"`{sign.strip()}`" for sign in (*fault.classes[:1], *fault.words[:1])]
+    return "; ".join((*before, *raised, *filter(None, (fault.shown,))))
+
+
+# settings --------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class DocumentedSetting:
     """One documented key: `lake.roots`, settable as `WEIR_LAKE__ROOTS`."""
@@ -52,7 +96,7 @@ class DocumentedSetting:
 
     @property
     def variable(self) -> str:
-        """Of what is in a list the list's."""
+        """The environment variable; what is inside a list is set with the whole list."""
         return "WEIR_" + self.key.partition("[]")[0].upper().replace(".", "__")
 
 
@@ -115,8 +159,7 @@ def default_text(default: Any) -> str:
     return f"`{json.dumps(value) if not isinstance(value, str | Path) else value}`" if value != "" else "empty"
 
 
-def render() -> str:
-    """The whole page."""
+def settings_page() -> str:
     blocks, section = [INTRO], None
     for setting in documented_settings():
         name = setting.key.rpartition(".")[0] or "General"
@@ -129,4 +172,5 @@ def render() -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(render())
+    for name, text in written_pages().items():
+        (DOCS / name).write_text(text)
