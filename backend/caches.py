@@ -108,10 +108,6 @@ class Lru(Generic[Key, Value]):
             with self._lock:
                 self._making.pop(key).set()
 
-    def drop(self, key: Key) -> None:
-        with self._lock:
-            self._drop(key)
-
     def clear(self) -> None:
         with self._lock:
             self._values.clear()

@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from backend.lake.lake import POLL_S, Lake
+from backend.lake.lake import Lake
+from backend.lake.log.log import POLL_S
 from backend.settings import load_settings
 from bench import browser
 from bench import lake_tasks as tasks

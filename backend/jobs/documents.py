@@ -123,15 +123,7 @@ class HostQuery:
 
     @property
     def fingerprint(self) -> str:
-        return hashlib.sha256(self.to_json().encode()).hexdigest()
-
-    def to_json(self) -> str:
-        return to_document(self)
-
-    @classmethod
-    def of(cls, document: str) -> "HostQuery":
-        """Raises `JobError` for a document of another Weir."""
-        return of_document(cls, document)
+        return hashlib.sha256(to_document(self).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +135,3 @@ class HostAnswer:
     num_rows: int
     is_cut: bool
     by: str
-
-    def to_json(self) -> str:
-        return to_document(self)
-
-    @classmethod
-    def of(cls, document: str) -> "HostAnswer":
-        """Raises `JobError` for a document of another Weir."""
-        return of_document(cls, document)

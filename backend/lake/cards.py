@@ -1,15 +1,14 @@
 """What a list shows of each table, remembered for as long as the table does not change.
 
 Rule: an unchanged table costs one look at its log, also in the next process; a table that fails shows its reason and
-hides no other. A reason that the log alone gave lasts as long as the log is the same, another one for `RETRY_S`, and
-one that the storage gave is not remembered. A card on disk is a claim, believed only while its table's log is the same;
-lost or damaged, the file costs time alone.
+hides no other. A reason that the log alone gave lasts as long as the log is the same, another one for `RETRY_S`, one of
+the storage not at all. A card on disk is believed only while its table's log is the same.
 """
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,6 +18,7 @@ import orjson
 
 from backend.caches import DiskCache
 from backend.errors import LakehouseError, StorageError, TableNotFoundError, UnsupportedFeatureError, fault
+from backend.lake.catalog import as_they_arrive
 from backend.lake.log.listing import LOG, commit_name
 from backend.lake.model import CardColumn, TableCard, TableRef, UnreadableTable, VersionReader
 from backend.lake.storage.folder import Folder, is_remote
@@ -101,16 +101,29 @@ class Cards:
         self._is_loaded = self._is_changed = False
         self._save_due_s = 0.0
 
-    def begin(self) -> None:
-        """Before many are read: what another process kept is known from here on."""
+    def read_all(self, refs: Sequence[TableRef]) -> Iterator[Table]:
+        """A card, or why there is none, for each table as it arrives. What another process kept is known from the first
+        call on, and what is new is kept for the next one."""
         with self._saving:
             self._roots = {}  # a root may lead elsewhere by now
             if not self._is_loaded:
                 self._is_loaded = True
                 self._known = {card.table.ref.uri: card for card in self._stored()} | self._known
+        left = []
+        try:
+            for ref in refs:
+                table = None
+                with suppress(LakehouseError):  # whoever reads the table then says what is wrong
+                    table = None if is_remote(ref.uri) else self._unchanged(ref)
+                if table is None:
+                    left.append(ref)
+                else:
+                    yield table
+            yield from as_they_arrive(self._read, left)
+        finally:
+            self._save()
 
-    def end(self) -> None:
-        """After many were read: what is new is kept for the next process."""
+    def _save(self) -> None:
         with self._saving:
             if self._is_changed and time.monotonic() >= self._save_due_s:
                 self._is_changed, self._save_due_s = False, time.monotonic() + SAVE_EVERY_S
@@ -126,7 +139,7 @@ class Cards:
             _log.warning("kept cards cannot be read: %.200s", exc)
             return []
 
-    def unchanged(self, ref: TableRef) -> Table | None:
+    def _unchanged(self, ref: TableRef) -> Table | None:
         """What is known of a table whose log is still the same; None where it has to be read."""
         stored = self._known.get(ref.uri)
         if stored is None or stored.table.ref != ref:
@@ -137,17 +150,17 @@ class Cards:
 
     def card(self, ref: TableRef) -> TableCard:
         """The card of a table at its latest version; raises `LakehouseError`."""
-        stored = self.unchanged(ref)
+        stored = self._unchanged(ref)
         if isinstance(stored, TableCard):
             return stored
         card = self._make(ref)
         self._remember(card, card.version)
         return card
 
-    def read(self, ref: TableRef) -> Table:
+    def _read(self, ref: TableRef) -> Table:
         """The card of a table, or why there is none; raises nothing."""
         try:
-            return self.unchanged(ref) or self.card(ref)
+            return self._unchanged(ref) or self.card(ref)
         except LakehouseError as exc:
             return self._reason(ref, exc)
         except Exception as exc:  # noqa: BLE001 - one table's boundary: whatever a log holds hides no other table
@@ -169,7 +182,6 @@ class Cards:
     def _reason(self, ref: TableRef, exc: LakehouseError) -> UnreadableTable:
         if isinstance(exc, TableNotFoundError):
             self._lost.add(ref.uri)
-        newest = None
         try:
             version = self._reader.latest_version(ref)
             newest = next(iter(self._reader.history(ref, limit=1)), None)
@@ -194,28 +206,21 @@ class Cards:
             self._is_changed = True
 
     def _tag(self, ref: TableRef, version: int) -> str | None:
+        """What names the content of a version's commit file, and of a local log around it, which changes with each file
+        that comes or goes; None when the commit is not there or no longer the newest. A look costs less than a listing:
+        one request of an object store."""
+        name, after = commit_name(version), commit_name(version + 1)
+        below, log, folder = ref.uri.removeprefix(f"{ref.root.rstrip('/')}/"), LOG, self._roots.get(ref.root)
         if is_remote(ref.uri):
-            return newest_remote_tag(self._storage.folder(ref.uri), version)
-        below = ref.uri.removeprefix(f"{ref.root.rstrip('/')}/")
+            listed = self._storage.folder(ref.uri).list_after(LOG, name.removesuffix("n"), digits_only=True)
+            entries = {entry.name: entry for entry in listed}
+            newest = entries.get(name)
+            return f"{newest.tag} {newest.modified_at} {newest.size_bytes}" if newest and after not in entries else None
         if below == ref.uri:  # the root itself, or a place that only leads below it
-            return newest_tag(self._storage.folder(ref.uri), LOG, version)
-        root = self._roots.get(ref.root)
-        if root is None:  # one for all: to look where a folder's links lead takes longer than the look at its log
-            root = self._roots[ref.root] = self._storage.folder(ref.root)
-        return newest_tag(root, f"{below}/{LOG}", version)
-
-
-def newest_tag(folder: Folder, log: str, version: int) -> str | None:
-    """What names the content of a version's commit file and of the local log around it, which changes with each file
-    that comes or goes; None when the commit is not there or no longer the newest. A look costs less than a listing."""
-    names = (commit_name(version), commit_name(version + 1))
-    newest, after, around = folder.stat_many([*(f"{log}/{name}" for name in names), f"{log}/"])
-    return f"{newest.tag} {around.tag}" if newest and around and after is None else None
-
-
-def newest_remote_tag(folder: Folder, version: int) -> str | None:
-    """The same on an object store, with one request."""
-    name, after = commit_name(version), commit_name(version + 1)
-    entries = {entry.name: entry for entry in folder.list_after(LOG, name.removesuffix("n"), digits_only=True)}
-    newest = entries.get(name)
-    return f"{newest.tag} {newest.modified_at} {newest.size_bytes}" if newest and after not in entries else None
+            folder = self._storage.folder(ref.uri)
+        else:
+            log = f"{below}/{LOG}"
+            if folder is None:  # one for all: to look where its links lead takes longer than the look at a log
+                folder = self._roots[ref.root] = self._storage.folder(ref.root)
+        newest, following, around = folder.stat_many([f"{log}/{name}", f"{log}/{after}", f"{log}/"])
+        return f"{newest.tag} {around.tag}" if newest and around and following is None else None

@@ -4,16 +4,15 @@ Rule: a folder that holds `_delta_log` is a table. A symlinked table is listed, 
 so no loop and no second name for what is below. What cannot be listed is reported, not skipped in silence.
 """
 
-import difflib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
 from typing import TypeVar
 
-from backend.errors import LakehouseError, PathRefusedError, StorageError, TableNotFoundError
+from backend.errors import LakehouseError, PathRefusedError, StorageError
 from backend.lake.log.listing import LOG
 from backend.lake.model import TableRef, UnreadableTable
 from backend.lake.storage.folder import Folder, is_remote
@@ -22,8 +21,8 @@ from backend.lake.storage.storage import Storage
 LAYERS = ("bronze", "silver", "gold")
 MAX_DEPTH = 8
 LOOKS_AT_ONCE = 16  # each is a request of tens of ms on an object store
+READS_AT_ONCE = 2  # of local tables: each keeps the interpreter busy, which pages need too
 
-Given = TypeVar("Given")
 Made = TypeVar("Made")
 
 
@@ -54,42 +53,32 @@ class _Candidate:
         return _joined(self.root, self.path)
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """What a look at one folder found."""
-
-    candidate: _Candidate
-    is_table: bool = False
-    below: tuple[_Candidate, ...] = ()
-    problems: tuple[UnreadableTable, ...] = ()
-
-
 def list_tables(storage: Storage, known_uris: Collection[str] = ()) -> Listing:
-    """Every table below every root, sorted by name. `known` names tables (URIs) that need no second look."""
-    looks, problems = [], []
-    candidates: list[_Candidate] = []
+    """Every table below every root, sorted by name. `known_uris`: tables that need no second look."""
+    level, tables, problems = list[_Candidate](), list[_Candidate](), list[UnreadableTable]()
     for root in storage.roots:
         try:
-            candidates.append(_Candidate(storage.folder(root), root, ""))
+            level.append(_Candidate(storage.folder(root), root, ""))
         except LakehouseError as exc:
             problems.append(_problem(root, "", exc))
-    look = partial(_look, known_uris)
-    if any(is_remote(root) for root in storage.roots):
-        with ThreadPoolExecutor(LOOKS_AT_ONCE, thread_name_prefix="walk") as pool:
-            looks = list(_walk(candidates, lambda level: pool.map(look, level)))
-    else:
-        looks = list(_walk(candidates, lambda level: map(look, level)))
-    tables = [look.candidate for look in looks if look.is_table]
+    with ThreadPoolExecutor(LOOKS_AT_ONCE, thread_name_prefix="walk") as pool:
+        each = pool.map if any(is_remote(root) for root in storage.roots) else map
+        while level:  # a whole level is looked at together
+            looks = list(zip(level, each(partial(_look, known_uris), level), strict=True))
+            tables += [candidate for candidate, (is_table, _, _) in looks if is_table]
+            problems += [problem for _, (_, _, odd) in looks for problem in odd]
+            level = [folder for _, (_, below, _) in looks for folder in below]
     order = {root: number for number, root in enumerate(storage.roots)}
-    found: dict[str, tuple[str, str]] = {}
+    by_uri: dict[str, _Candidate] = {}
     for table in sorted(tables, key=lambda table: order[table.root]):  # under nested roots the first one names it
-        found.setdefault(table.uri, (table.root, table.path))
-    return Listing(_named(found), (*problems, *(problem for look in looks for problem in look.problems)))
+        by_uri.setdefault(table.uri, table)
+    return Listing(_named(by_uri), tuple(problems))
 
 
-def as_they_arrive(read: Callable[[Given], Made], given: Iterable[Given], at_once: int) -> Iterator[Made]:
+def as_they_arrive(read: Callable[[TableRef], Made], refs: Sequence[TableRef]) -> Iterator[Made]:
     """What `read` makes of each, in the order they are done. Few are under way at a time, so that leaving is quick."""
-    left, running = iter(given), set[Future[Made]]()
+    left, running = iter(refs), set[Future[Made]]()
+    at_once = LOOKS_AT_ONCE if any(is_remote(ref.uri) for ref in refs) else READS_AT_ONCE
     pool = ThreadPoolExecutor(at_once, thread_name_prefix="cards")
     try:
         while True:
@@ -107,33 +96,19 @@ def layer_of(path: str) -> str | None:
     return next((name.lower() for name in reversed(path.split("/")) if name.lower() in LAYERS), None)
 
 
-def nearest_names(name: str, refs: Sequence[TableRef]) -> TableNotFoundError:
-    """The error for a name that no table has, with those that look like it."""
-    names = {ref.name: ref.name for ref in refs} | {ref.name.rpartition("/")[2]: ref.name for ref in refs}
-    near = dict.fromkeys(names[match] for match in difflib.get_close_matches(name, list(names), n=3, cutoff=0.5))
-    hint = f"did you mean {' or '.join(near)}?" if near else "`weir tables` lists every table"
-    return TableNotFoundError(f"there is no table {name!r}", hint=hint)
-
-
-def _walk(candidates: Sequence[_Candidate], look: Callable[[Sequence[_Candidate]], Iterable[_Look]]) -> Iterator[_Look]:
-    """Level by level, so that a whole level can be looked at together."""
-    level = list(candidates)
-    while level:
-        looks = list(look(level))
-        yield from looks
-        level = [candidate for pending in looks for candidate in pending.below]
-
-
-def _look(known_uris: Collection[str], candidate: _Candidate) -> _Look:
-    """A table is not listed (it may hold a million files): only whether it has a log is asked."""
+def _look(
+    known_uris: Collection[str], candidate: _Candidate
+) -> tuple[bool, Sequence[_Candidate], Sequence[UnreadableTable]]:
+    """Whether it is a table, else the folders below, and what could not be looked into. A table is not listed (it may
+    hold a million files): only whether it has a log is asked."""
     try:
         if candidate.uri in known_uris or _has_log(candidate):
-            return _Look(candidate, is_table=True)
+            return True, (), ()
         if candidate.depth >= MAX_DEPTH or candidate.is_link:
-            return _Look(candidate)
+            return False, (), ()
         entries = candidate.folder.list(candidate.path)
     except LakehouseError as exc:
-        return _Look(candidate, problems=(_problem(candidate.root, candidate.path, exc),))
+        return False, (), [_problem(candidate.root, candidate.path, exc)]
     problems, below = [], []
     for entry in entries:
         if not entry.is_folder:
@@ -148,7 +123,7 @@ def _look(known_uris: Collection[str], candidate: _Candidate) -> _Look:
             problems.append(_problem(candidate.root, path.encode(errors="replace").decode(), odd))
         elif not entry.name.startswith("."):
             below.append(_Candidate(candidate.folder, candidate.root, path, candidate.depth + 1, entry.is_link))
-    return _Look(candidate, below=tuple(below), problems=tuple(problems))
+    return False, below, problems
 
 
 def _has_log(candidate: _Candidate) -> bool:
@@ -160,13 +135,19 @@ def _has_log(candidate: _Candidate) -> bool:
         return True  # a log that leads outside is a table's, whose row says so
 
 
-def _named(tables: dict[str, tuple[str, str]]) -> tuple[TableRef, ...]:
-    short = {uri: path or root.rpartition("/")[2] for uri, (root, path) in tables.items()}
+def _named(tables: Mapping[str, _Candidate]) -> tuple[TableRef, ...]:
+    """A name is the path below the root, or the whole address where several have that."""
+    short = {uri: table.path or table.root.rpartition("/")[2] for uri, table in tables.items()}
     clashes = Counter(short.values())
-    refs = []
-    for uri, (root, path) in tables.items():
-        name = short[uri] if clashes[short[uri]] == 1 else _joined(root, path)
-        refs.append(TableRef(uri, name, root, layer_of(path) or layer_of(root.rpartition("/")[2])))
+    refs = [
+        TableRef(
+            uri,
+            short[uri] if clashes[short[uri]] == 1 else uri,
+            table.root,
+            layer_of(table.path) or layer_of(table.root.rpartition("/")[2]),
+        )
+        for uri, table in tables.items()
+    ]
     return tuple(sorted(refs, key=lambda ref: ref.name))
 
 

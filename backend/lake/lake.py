@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime
+from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -45,9 +46,6 @@ if TYPE_CHECKING:
 MOST_LOGS = 256
 MOST_FACTS = 32
 MOST_ARRIVING_FILES = 400_000
-CARDS_AT_ONCE = 2  # each keeps the interpreter busy, which pages need too
-REMOTE_CARDS_AT_ONCE = 16  # they wait for requests
-POLL_S = 1.0  # an object store is asked for news at most this often, however many viewers look
 
 
 class Lake:
@@ -56,7 +54,6 @@ class Lake:
     def __init__(self, settings: Settings, named: Callable[[TableRef], Mapping[str, int]] = lambda _: {}) -> None:
         self._settings, self._named = settings, named
         self._storage = Storage(settings)
-        self._poll_s = min(POLL_S, settings.lake.refresh_s)
         self._logs: Lru[TableRef, TableLog] = Lru(MOST_LOGS)
         self._timelines: Lru[TableRef, TableTimeline] = Lru(MOST_LOGS)
         self._cards = Cards(self._storage, self, self._make_card, settings)
@@ -89,7 +86,10 @@ class Lake:
             if short:
                 both = " and ".join(ref.name for ref in short[:3])
                 raise TableNotFoundError(f"{name_or_uri!r} names several tables", hint=f"say which: {both}")
-        raise catalog.nearest_names(name_or_uri, refs)
+        names = {ref.name: ref.name for ref in refs} | {ref.name.rpartition("/")[2]: ref.name for ref in refs}
+        near = dict.fromkeys(names[match] for match in get_close_matches(name_or_uri, list(names), n=3, cutoff=0.5))
+        hint = f"did you mean {' or '.join(near)}?" if near else "`weir tables` lists every table"
+        raise TableNotFoundError(f"there is no table {name_or_uri!r}", hint=hint)
 
     def card(self, ref: TableRef) -> TableCard:
         """What a list shows of a table at its latest version; raises `LakehouseError`."""
@@ -97,20 +97,7 @@ class Lake:
 
     def read_cards(self, refs: Sequence[TableRef]) -> Iterator[Table]:
         """A card for each table as it arrives; one that cannot be read yields its reason and hides no other."""
-        remote, left = any(is_remote(ref.uri) for ref in refs), []
-        self._cards.begin()
-        try:
-            for ref in refs:
-                table = None
-                with suppress(LakehouseError):  # whoever reads the table then says what is wrong
-                    table = None if is_remote(ref.uri) else self._cards.unchanged(ref)
-                if table is None:
-                    left.append(ref)
-                else:
-                    yield table
-            yield from catalog.as_they_arrive(self._cards.read, left, REMOTE_CARDS_AT_ONCE if remote else CARDS_AT_ONCE)
-        finally:
-            self._cards.end()
+        return self._cards.read_all(refs)
 
     def cards(self) -> list[Table]:
         """A card or a reason for every table, in the order of their names; what could not be listed comes last."""
@@ -271,9 +258,7 @@ class Lake:
         """Tables that began as a shallow clone, as far as their first commit is there; looks at the head of each."""
         from backend.lake.retention.file_check import is_clone
 
-        refs = self.found().refs
-        at_once = REMOTE_CARDS_AT_ONCE if any(is_remote(ref.uri) for ref in refs) else CARDS_AT_ONCE
-        looks = catalog.as_they_arrive(lambda ref: (ref, is_clone(self._storage, ref.uri)), refs, at_once)
+        looks = catalog.as_they_arrive(lambda ref: (ref, is_clone(self._storage, ref.uri)), self.found().refs)
         return sorted((ref for ref, is_one in looks if is_one), key=lambda ref: ref.name)
 
     def target_bytes(self, snapshot: Snapshot) -> TargetSize:
@@ -353,8 +338,7 @@ class Lake:
 
     def _log(self, ref: TableRef) -> TableLog:
         def opened() -> TableLog:
-            folder, roots = self._storage.folder(ref.uri), self._storage.roots
-            return TableLog(ref, folder, roots, self._settings.lake, poll_s=self._poll_s)
+            return TableLog(ref, self._storage.folder(ref.uri), self._storage.roots, self._settings.lake)
 
         return self._logs.get_or_make(ref, opened)
 
@@ -369,9 +353,7 @@ class Lake:
             newest = self.history(ref, starting_version=snapshot.version, ending_version=snapshot.version)
         owner = ownership(snapshot.metadata)
         fields: tuple[Column, ...] = ()
-        with suppress(
-            LakehouseError
-        ):  # a schema that cannot be read makes no card unreadable: the table's page says it
+        with suppress(LakehouseError):  # a schema that cannot be read makes no card unreadable: its page says it
             fields = columns(snapshot.metadata)
         return TableCard(
             ref=ref,

@@ -127,7 +127,7 @@ class Commit:
     """One version of the log. `parameters` and `raw_metrics` are what the writer left; `metrics` is normalised.
 
     `metadata` and `protocol` are those that this commit set, None where it left them as they were. `committed_at` is
-    Delta's time of it, `reported_at` what the writer's clock said. `partitions`: as of `commits.FileCounts`.
+    Delta's time of it, `reported_at` what the writer's clock said. `partitions`: as of `CommitRecord`.
     """
 
     version: int

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from backend.errors import LakehouseError
-from backend.jobs.documents import HostQuery, question_of
+from backend.jobs.documents import HostQuery, of_document, question_of
 from backend.jobs.model import Job, JobKind
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
@@ -189,7 +189,7 @@ def _read_by_jobs(store: ControlStore, ref: TableRef) -> Iterator[KeptVersions]:
 def _read_by(job: Job, ref: TableRef) -> Iterator[tuple[int, int]]:
     """The versions of the table that it reads, with what lies between."""
     if job.kind is JobKind.QUERY:
-        reads = HostQuery.of(job.request).reads
+        reads = of_document(HostQuery, job.request).reads
         yield from dict.fromkeys((r.version, r.version) for r in reads if normal_uri(r.uri) == ref.uri)
         return
     question = question_of(job.request, lambda uri: uri)

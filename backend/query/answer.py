@@ -26,7 +26,7 @@ from backend.access import Actor
 from backend.cells import distinct_names
 from backend.errors import JobError, QueryError, UnsupportedFeatureError
 from backend.format import cut, things
-from backend.jobs.documents import HostAnswer, HostQuery, PinnedRead
+from backend.jobs.documents import HostAnswer, HostQuery, PinnedRead, of_document, to_document
 from backend.jobs.model import Job, JobKind, JobRequest
 from backend.jobs.results import read_result
 from backend.lake.lake import Lake
@@ -347,13 +347,13 @@ def job_request(plan: QueryPlan, *, actor: Actor, reason: str, time_limit_s: flo
     versions = ", ".join(f"{table} v{version}" for table, version in plan.versions)
     told = {"versions": versions, "statement": audit_text(plan.statement.text)}
     subject = cut(tables, 200) or "no table"
-    return JobRequest(JobKind.QUERY, subject, asked.fingerprint, asked.to_json(), actor, reason, time_limit_s, told)
+    return JobRequest(JobKind.QUERY, subject, asked.fingerprint, to_document(asked), actor, reason, time_limit_s, told)
 
 
 def host_plan(world: World, job: Job, clock: Clock) -> HostPlan:
     """What the host that took the job runs. Every path that the logs name is looked at here, before Spark follows it:
     raises `PathRefusedError` for one outside the roots, `JobError` where another table lies there by now."""
-    asked = HostQuery.of(job.request)
+    asked = of_document(HostQuery, job.request)
     plan = plan_query(world, asked.text, clock, pins=[str(read.version) for read in asked.reads])
     sql = _spark_sql(plan)
     if _reads(plan) != asked.reads:
@@ -366,7 +366,7 @@ def host_plan(world: World, job: Job, clock: Clock) -> HostPlan:
 
 def kept_rows(lake: Lake, settings: Settings, job: Job) -> KeptRows:
     """What a job found; raises `JobError` where it found nothing, `JobResultMissingError`."""
-    answer = HostAnswer.of(job.require_answer())
+    answer = of_document(HostAnswer, job.require_answer())
     names = [f"c{number}" for number in range(len(answer.columns))]
     rows = read_result(lake, settings, job, [PLACE, *names], again="run it again").sort_by(PLACE)
     return KeptRows(rows.select(names).rename_columns(answer.columns), answer.is_cut, answer.by)

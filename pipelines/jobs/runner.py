@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 from backend.changes.host_job import prepare_job
 from backend.errors import JobError, LakehouseError, QueryError
 from backend.format import bytes_text, things
-from backend.jobs.documents import HostAnswer, HostQuery
+from backend.jobs.documents import HostAnswer, HostQuery, of_document, to_document
 from backend.jobs.model import Job, JobEnd, JobKind, JobProgress, JobState
 from backend.lake.lake import Lake
 from backend.lake.storage.storage import Storage
@@ -177,7 +177,7 @@ class SparkJobs:
         if job.kind is JobKind.QUERY:
             answer = self._query(job, run)
             detail = things(answer.num_rows, "row")
-            return JobEnd(JobState.DONE, self.result_uri(job), detail=detail, answer=answer.to_json())
+            return JobEnd(JobState.DONE, self.result_uri(job), detail=detail, answer=to_document(answer))
         if job.kind is JobKind.RESET:
             run.changes("resetting the stream")
             self._streams.reset(job, self._session().newSession())
@@ -198,7 +198,7 @@ class SparkJobs:
         """Raises `QueryError` for rows that cannot be kept, `DiffError` where another table lies in a table's place."""
         now = datetime.now(UTC)
         planned = host_plan(World(self._lake, None, now, self._settings), job, Clock(now))
-        for pinned in HostQuery.of(job.request).reads:
+        for pinned in of_document(HostQuery, job.request).reads:
             within_reach(self._settings, pinned.uri)
         session = self._begun(job, run)
         make_active(session)

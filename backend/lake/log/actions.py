@@ -1,14 +1,13 @@
 """One line of a log read as an action, and a version's `.crc` file: the shapes of PROTOCOL.md, checked.
 
-Rule: a commit is unreadable where the path, size or deletion vector of a file is not what the protocol says: a wrong
-number is worse than none. Everything else that is odd (statistics, commitInfo) hides only itself. A checksum that
-contradicts itself or lacks a required field is none: it answers first where a log is large, the log has the last word,
-and a disagreement is a finding.
+Rule: a commit is unreadable where a file's path, size or deletion vector is not what the protocol says: a wrong number
+is worse than none. Whatever else is odd (statistics, commitInfo) hides only itself. A checksum that contradicts itself
+or lacks a required field is none; it answers first, the log has the last word, and a disagreement is a finding.
 """
 
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import IntEnum
@@ -33,7 +32,6 @@ class FileAction(IntEnum):
     CDC = 2
 
 
-_CODES = {kind: int(kind) for kind in FileAction}
 NO_COLUMNS = '{"type":"struct","fields":[]}'
 
 
@@ -77,10 +75,10 @@ def file_action(version: int, kind: FileAction, action: Any) -> tuple[Any, ...]:
         num_records = None  # the statistics contradict the deletion vector
     return (
         version,
-        _CODES[kind],
+        int(kind),
         action.get("dataChange") is not False,
         raw != path,
-        path if dv_id is None else file_key(path, dv_id),
+        path if dv_id is None else f"{path}\x00{dv_id}",
         path,
         size,
         num_records,
@@ -94,22 +92,14 @@ def file_action(version: int, kind: FileAction, action: Any) -> tuple[Any, ...]:
     )
 
 
-def file_key(path: str, dv_id: str | None) -> str:
-    return path if dv_id is None else f"{path}\x00{dv_id}"
-
-
 def deletion_vector(value: Any) -> tuple[str | None, str | None, int]:
     """Unique id, its path (or the folder before a relative one), how many rows it marks (PROTOCOL.md, "Deletion
     Vectors")."""
     if value is None:
         return None, None, 0
     try:
-        kind, text, offset, marked = (
-            value["storageType"],
-            value["pathOrInlineDv"],
-            value.get("offset"),
-            value["cardinality"],
-        )
+        kind, text, marked = value["storageType"], value["pathOrInlineDv"], value["cardinality"]
+        offset = value.get("offset")
     except (KeyError, TypeError, AttributeError) as exc:
         raise BadActionError("a deletion vector without storageType, pathOrInlineDv or cardinality") from exc
     if not _is_count(marked) or not isinstance(text, str) or kind not in ("u", "i", "p"):
@@ -292,17 +282,14 @@ def read_checksum(content: bytes) -> Checksum | None:
     """A checksum file's content understood; None when it is not what the protocol says."""
     try:
         document = orjson.loads(content)
-        num_files, size_bytes = _count(document["numFiles"]), _count(document["tableSizeBytes"])
+        num_files, size_bytes = document["numFiles"], document["tableSizeBytes"]
         protocol = read_protocol(document["protocol"]) if document.get("protocol") else None
         metadata = read_metadata(document["metadata"]) if document.get("metadata") else None
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError, BadActionError, ValueError):
         return None
-    buckets = _buckets(document.get("fileSizeHistogram") or document.get("histogramOpt"))
-    if buckets is not None and (sum(b.files for b in buckets), sum(b.bytes for b in buckets)) != (
-        num_files,
-        size_bytes,
-    ):
-        buckets = None
+    if not _is_count(num_files) or not _is_count(size_bytes):
+        return None
+    buckets = _buckets(document.get("fileSizeHistogram") or document.get("histogramOpt"), num_files, size_bytes)
     return Checksum(num_files, size_bytes, protocol, metadata, buckets)
 
 
@@ -310,34 +297,23 @@ def _essence(metadata: Metadata) -> tuple[str, str, dict[str, str]]:
     return metadata.id, metadata.schema_json, dict(metadata.configuration)
 
 
-def _buckets(histogram: Any) -> tuple[Bucket, ...] | None:
+def _buckets(histogram: Any, num_files: int, size_bytes: int) -> tuple[Bucket, ...] | None:
+    """The bins of a histogram joined to powers of two, without empty ones at the ends; None where it is none, or does
+    not add up to these files and bytes."""
     if not isinstance(histogram, Mapping):
         return None
-    edges, files, sizes = (histogram.get(name) for name in ("sortedBinBoundaries", "fileCounts", "totalBytes"))
-    try:
-        edges, files, sizes = [_count(x) for x in edges], [_count(x) for x in files], [_count(x) for x in sizes]  # type: ignore[union-attr]
-    except (TypeError, ValueError):
+    lists: list[Any] = [histogram.get(name) for name in ("sortedBinBoundaries", "fileCounts", "totalBytes")]
+    if not all(isinstance(numbers, list) and all(map(_is_count, numbers)) for numbers in lists):
         return None
+    edges, files, sizes = lists
     if not edges or edges[0] != 0 or not len(edges) == len(files) == len(sizes) or sorted(set(edges)) != edges:
         return None
-    return _joined(edges, files, sizes)
-
-
-def _joined(edges: Sequence[int], files: Sequence[int], sizes: Sequence[int]) -> tuple[Bucket, ...]:
-    """Bins between powers of two put together, without empty ones at the ends."""
+    if (sum(files), sum(sizes)) != (num_files, size_bytes):
+        return None
     cuts = [at for at, edge in enumerate(edges) if edge & (edge - 1) == 0] + [len(edges)]
-    joined = []
-    for first, end in pairwise(cuts):
-        to_bytes = edges[end] if end < len(edges) else MAX_INT64
-        joined.append(Bucket(edges[first], to_bytes, sum(files[first:end]), sum(sizes[first:end])))
-    while joined and not joined[-1].files:
-        joined.pop()
-    while joined and not joined[0].files:
-        joined.pop(0)
-    return tuple(joined)
-
-
-def _count(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError("no count")
-    return value
+    joined = [
+        Bucket(edges[first], [*edges, MAX_INT64][end], sum(files[first:end]), sum(sizes[first:end]))
+        for first, end in pairwise(cuts)
+    ]
+    filled = [at for at, bucket in enumerate(joined) if bucket.files]
+    return tuple(joined[filled[0] : filled[-1] + 1]) if filled else ()

@@ -7,7 +7,6 @@ Rule: only the columns asked for are read, batch by batch, into Arrow arrays; wh
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
@@ -16,12 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backend.errors import TableCorruptError
-from backend.lake.log.actions import (
-    FileAction,
-    epoch_ms,
-    read_metadata,
-    read_protocol,
-)
+from backend.lake.log.actions import FileAction, read_metadata, read_protocol
 from backend.lake.log.checkpoint_parts import (
     COLUMNS,
     HINT,
@@ -34,7 +28,7 @@ from backend.lake.log.checkpoint_parts import (
     side_by_side,
 )
 from backend.lake.log.commits import domain, parse_commit, transaction
-from backend.lake.log.file_set import ACTIONS, FILES, action_table
+from backend.lake.log.file_set import ACTIONS, FILES, action_table, concatenated
 from backend.lake.log.listing import LOG, Checkpoint
 from backend.lake.model import Metadata, Protocol
 from backend.lake.storage.folder import Folder, check_paths, is_remote, refused, resolve_log_path
@@ -46,28 +40,8 @@ KEYS_KNOWN = 20_000  # a few megabytes; one search may go beyond
 
 Array = np.ndarray[Any, Any]
 Matches = tuple[Array, Array]  # positions among the keys asked for, rows of the checkpoint
-
-
-@dataclass(slots=True)
-class _Top:
-    """What the top file of a checkpoint holds beside its parquet parts."""
-
-    parts: list[ParquetPart]
-    inline: pa.Table = field(default_factory=ACTIONS.empty_table)
-    protocol: Protocol | None = None
-    metadata: Metadata | None = None
-    transactions: Mapping[str, int] = field(default_factory=dict)
-    domains: Mapping[str, str | None] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class _Pass:
-    """A first look at one piece: which rows are files, and which of those have the keys asked for. On an object store
-    also the hashes of all keys."""
-
-    mask: Array
-    matches: Matches
-    hashes: Array
+Top = tuple[Protocol | None, Metadata | None, Sequence[str]]  # of the top file, with the paths of its sidecars
+Pass = tuple[Array, Matches, Array]  # which rows of a piece are files, matches among those, hashes of their keys
 
 
 class CheckpointState:
@@ -79,18 +53,23 @@ class CheckpointState:
         self._lock = threading.RLock()
         self._name = f"{LOG}/{checkpoint.files[0]}"
         self.version = checkpoint.version
-        top = _read_top(folder, checkpoint, limits)
-        if top.protocol is None or top.metadata is None:
+        self._parts: list[ParquetPart] = []
+        self._inline = ACTIONS.empty_table()  # files that the top file holds itself
+        self._transactions: dict[str, int] = {}
+        self._domains: dict[str, str | None] = {}
+        is_json = len(checkpoint.files) == 1 and checkpoint.files[0].endswith(".json")
+        read_top = self._read_json_top if is_json else self._read_parquet_top
+        protocol, metadata, sidecars = read_top(folder, checkpoint)
+        if protocol is None or metadata is None:
             raise TableCorruptError(f"checkpoint {self._name} holds no protocol or no metaData", hint=HINT)
-        self.protocol: Protocol = top.protocol
-        self.metadata: Metadata = top.metadata
-        self._top = top
+        self.protocol, self.metadata = protocol, metadata
+        self._parts += [ParquetPart(folder, _sidecar_path(folder.uri, sidecar), limits) for sidecar in sidecars]
         self._live: dict[Piece, Array] | None = None  # of each piece, which of its rows are files
         self._columns: dict[str, pa.Array] = {}
         self._totals: dict[str, tuple[int, int]] = {}
         self._index: _KeyIndex | None = None
         self._known: dict[str, tuple[int, ...]] = {}  # rows of the keys looked for before
-        self._small: tuple[Mapping[str, int], Mapping[str, str | None]] | None = None
+        self._has_small_actions = False
 
     @property
     def num_files(self) -> int:
@@ -148,16 +127,14 @@ class CheckpointState:
     def small_actions(self) -> tuple[Mapping[str, int], Mapping[str, str | None]]:
         """Transactions per application and domain configurations."""
         with self._lock:
-            if self._small is None:
-                transactions, domains = dict(self._top.transactions), dict(self._top.domains)
-                for part in self._top.parts:
-                    with corrupt_as(part.path):
-                        for action in part.values("txn"):
-                            transactions.update(transaction(action))
-                        for action in part.values("domainMetadata"):
-                            domains.update(domain(action))
-                self._small = transactions, domains
-            return self._small
+            for part in () if self._has_small_actions else self._parts:
+                with corrupt_as(part.path):
+                    for action in part.values("txn"):
+                        self._transactions.update(transaction(action))
+                    for action in part.values("domainMetadata"):
+                        self._domains.update(domain(action))
+            self._has_small_actions = True
+            return self._transactions, self._domains
 
     def _sizes(self) -> pa.Array:
         sizes = self._read(COLUMNS["size_bytes"])["size_bytes"]
@@ -182,24 +159,25 @@ class CheckpointState:
     def _first_pass(self, keys: pa.Array) -> Matches:
         """The first look at all paths: which rows are files, do they stay inside, and where are these keys. What was
         fetched from an object store is indexed at once, to be fetched no second time."""
-        pieces = [piece for part in self._top.parts if "path" in part.fields() for piece in part.pieces()]
-        num_rows = sum(part.footer.num_rows for part in self._top.parts if part.footer)
+        pieces = [piece for part in self._parts if "path" in part.fields() for piece in part.pieces()]
+        num_rows = sum(part.footer.num_rows for part in self._parts if part.footer)
         require_small(self._name, "rows", num_rows, self._limits.checkpoint_max_files)
         passes = side_by_side(lambda piece: self._pass(piece, keys), pieces)
-        check_paths(self._top.inline["path"], self._table, self._allowed)
-        inline = _joined(self._top.inline["key"].chunks, pa.string())
-        pairs, rows, start = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
-        last = _Pass(np.ones(len(inline), bool), _exact_matches([inline], keys), _hashes_of(inline))
-        for one in [*passes, last]:
-            pairs.append(one.matches[0])
-            rows.append(one.matches[1] + start)
-            start += int(one.mask.sum())
-        self._live = {piece: one.mask for piece, one in zip(pieces, passes, strict=True)}
+        check_paths(self._inline["path"], self._table, self._allowed)
+        inline = concatenated(self._inline["key"].chunks, pa.string())
+        self._live = {piece: mask for piece, (mask, _, _) in zip(pieces, passes, strict=True)}
+        passes.append((np.ones(len(inline), bool), _exact_matches([inline], keys), _hashes_of(inline)))
+        pairs, rows, start = [], [], 0
+        for mask, (at, matching), _ in passes:
+            pairs.append(at)
+            rows.append(matching + start)
+            start += int(mask.sum())
         if is_remote(self._table):
-            self._index = _KeyIndex(np.concatenate([one.hashes for one in (*passes, last)]))
+            self._index = _KeyIndex(np.concatenate([hashes for _, _, hashes in passes]))
         return np.concatenate(pairs), np.concatenate(rows)
 
-    def _pass(self, piece: Piece, keys: pa.Array) -> "_Pass":
+    def _pass(self, piece: Piece, keys: pa.Array) -> Pass:
+        """A first look at one piece; the hashes only on an object store."""
         mask, hashes = [np.zeros(0, bool)], [np.zeros(0, np.int64)]
         leaves, decode = COLUMNS["key"].build(piece.part.fields(), ())
 
@@ -216,18 +194,18 @@ class CheckpointState:
                 yield keys_of_rows
 
         matches = _exact_matches(batches(), keys)
-        return _Pass(np.concatenate(mask), matches, np.concatenate(hashes))
+        return np.concatenate(mask), matches, np.concatenate(hashes)
 
     def _read(self, group: FileColumn) -> dict[str, pa.Array]:
         pieces = [(piece, mask) for piece, mask in self._pieces().items() if mask.any()]
         read = side_by_side(lambda one: list(self._decoded(*one, group)), pieces)
         chunks = {name: [batch[name] for batches in read for batch in batches] for name in group.names}
         for name in group.names:
-            chunks[name] += self._top.inline[name].chunks
+            chunks[name] += self._inline[name].chunks
         if "dv_path" in group.names:
             for chunk in chunks["dv_path"]:
                 check_paths(chunk.drop_null(), self._table, self._allowed)
-        return {name: _joined(arrays, FILES.field(name).type) for name, arrays in chunks.items()}
+        return {name: concatenated(arrays, FILES.field(name).type) for name, arrays in chunks.items()}
 
     def _decoded(self, piece: Piece, mask: Array, group: FileColumn) -> Iterator[Mapping[str, pa.Array]]:
         physical = physical_names(self.metadata)
@@ -250,52 +228,31 @@ class CheckpointState:
             if mask.any():
                 for batch in self._decoded(piece, mask, COLUMNS["key"]):
                     yield batch["key"]
-        yield _joined(self._top.inline["key"].chunks, pa.string())
+        yield concatenated(self._inline["key"].chunks, pa.string())
 
+    def _read_parquet_top(self, folder: Folder, checkpoint: Checkpoint) -> Top:
+        self._parts = [ParquetPart(folder, f"{LOG}/{name}", self._limits) for name in checkpoint.files]
+        protocol, metadata, sidecars = None, None, list[str]()
+        for part in self._parts:
+            with corrupt_as(part.path):
+                for action in part.values("protocol", most=1):
+                    protocol = read_protocol(action)
+                for action in part.values("metaData", most=1):
+                    if isinstance(pairs := action.get("configuration"), Sequence):
+                        action["configuration"] = dict(pairs)
+                    metadata = read_metadata(action)
+                sidecars += [str(action.get("path")) for action in part.values("sidecar")]
+        return protocol, metadata, sidecars
 
-def _read_top(folder: Folder, checkpoint: Checkpoint, limits: LakeSettings) -> _Top:
-    """Protocol, metadata, inline files and the parts with the rest."""
-    if len(checkpoint.files) == 1 and checkpoint.files[0].endswith(".json"):
-        return _read_json_top(folder, f"{LOG}/{checkpoint.files[0]}", checkpoint.version, limits)
-    top = _Top([ParquetPart(folder, f"{LOG}/{name}", limits) for name in checkpoint.files])
-    sidecars: list[str] = []
-    for part in list(top.parts):
-        with corrupt_as(part.path):
-            for action in part.values("protocol", most=1):
-                top.protocol = read_protocol(action)
-            for action in part.values("metaData", most=1):
-                top.metadata = read_metadata(_with_maps(action))
-            sidecars += [str(action.get("path")) for action in part.values("sidecar")]
-    top.parts += [ParquetPart(folder, _sidecar_path(folder.uri, sidecar), limits) for sidecar in sidecars]
-    return top
-
-
-def _read_json_top(folder: Folder, path: str, version: int, limits: LakeSettings) -> _Top:
-    rows: list[tuple[Any, ...]] = []
-    record = parse_commit(version, folder.read(path), rows, path)
-    if record.problem:
-        raise TableCorruptError(record.problem, hint=HINT)
-    actions = action_table(rows)
-    inline = actions.filter(pc.equal(actions["kind"], int(FileAction.ADD)))
-    parts = [ParquetPart(folder, _sidecar_path(folder.uri, sidecar), limits) for sidecar in record.sidecars]
-    return _Top(parts, inline, record.protocol, record.metadata, record.transactions, record.domains)
-
-
-def _joined(chunks: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
-    """One array; partitions stay dictionary-encoded."""
-    if any(pa.types.is_dictionary(chunk.type) for chunk in chunks):
-        encoded = [c if pa.types.is_dictionary(c.type) else c.dictionary_encode() for c in chunks]
-        whole = pa.chunked_array(encoded).unify_dictionaries().combine_chunks()
-        return pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole
-    return pa.concat_arrays([c.cast(kind) for c in chunks]) if chunks else pa.array([], kind)
-
-
-def _with_maps(action: Mapping[str, Any]) -> dict[str, Any]:
-    action = dict(action)
-    pairs = action.get("configuration")
-    action["configuration"] = dict(pairs) if isinstance(pairs, Sequence) else pairs
-    action["createdTime"] = epoch_ms(action.get("createdTime"))
-    return action
+    def _read_json_top(self, folder: Folder, checkpoint: Checkpoint) -> Top:
+        rows: list[tuple[Any, ...]] = []
+        record = parse_commit(checkpoint.version, folder.read(self._name), rows, self._name)
+        if record.problem:
+            raise TableCorruptError(record.problem, hint=HINT)
+        actions = action_table(rows)
+        self._inline = actions.filter(pc.equal(actions["kind"], int(FileAction.ADD)))
+        self._transactions, self._domains = dict(record.transactions), dict(record.domains)
+        return record.protocol, record.metadata, record.sidecars
 
 
 def _sidecar_path(table: str, path: str) -> str:

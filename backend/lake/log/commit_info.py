@@ -14,8 +14,8 @@ none.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -24,7 +24,7 @@ import orjson
 from backend.caches import Lru
 from backend.errors import ObjectMissingError, StorageError, VersionNotFoundError
 from backend.lake.log.actions import epoch_ms, in_millis, optional_text, utc_from_ms
-from backend.lake.log.commits import CommitRecord, CommitSlice, FileCounts, parse_commits, parse_record
+from backend.lake.log.commits import CommitRecord, CommitSlice, parse_commits, parse_record
 from backend.lake.log.listing import LOG, Step, commit_name, runs_of
 from backend.lake.model import Commit, OperationMetrics, StreamOrigin
 from backend.lake.storage.folder import Content, Folder, is_remote
@@ -48,36 +48,6 @@ def monotonic(times: Iterable[tuple[int, datetime | None]]) -> dict[int, datetim
     return grown
 
 
-def version_at(
-    when: datetime,
-    versions: Sequence[int],
-    configuration: Mapping[str, str],
-    *,
-    file_times: Callable[[Sequence[int]], Mapping[int, datetime]],
-    time_of: Callable[[int], datetime | None],
-) -> int | None:
-    """The newest of these versions (ascending) that was committed at or before `when`; None when all are younger.
-
-    `configuration` is the latest version's: where it has in-commit timestamps, a few commits are read (`time_of`), as
-    these grow by themselves; else all commit files are asked for their times.
-    """
-    first_timed = None  # the first version with a time of its own
-    if is_on(configuration, IN_COMMIT_TIMES):
-        enabled_at = configuration.get(_ENABLED_AT, "")
-        first_timed = int(enabled_at) if enabled_at.isascii() and enabled_at.isdigit() else 0
-    timed = [version for version in versions if first_timed is not None and version >= first_timed]
-    if timed and _is_by(time_of(timed[0]), when):
-        return timed[bisect_right(timed, False, key=lambda version: not _is_by(time_of(version), when)) - 1]
-    rest = versions[: len(versions) - len(timed)]
-    own = file_times(rest)
-    times = monotonic((version, own.get(version)) for version in rest)
-    return next((version for version in reversed(rest) if _is_by(times[version], when)), None)
-
-
-def _is_by(moment: datetime | None, when: datetime) -> bool:
-    return moment is not None and moment <= when
-
-
 def read_commit(record: CommitRecord, committed_at: datetime | None) -> Commit:
     """A commit for people; `committed_at` as `monotonic` grows it."""
     info = record.commit_info if isinstance(record.commit_info, Mapping) else {}
@@ -88,10 +58,10 @@ def read_commit(record: CommitRecord, committed_at: datetime | None) -> Commit:
     return Commit(
         version=record.version,
         committed_at=committed_at,
-        reported_at=reported_at(info),
+        reported_at=time_in(info, "timestamp"),
         operation=operation,
         parameters=dict(parameters) if isinstance(parameters, Mapping) else {},
-        metrics=normalise_metrics(operation, raw_metrics, None if record.problem else record.counts),
+        metrics=normalise_metrics(operation, raw_metrics, record.counts),
         raw_metrics=raw_metrics,
         user=optional_text(info.get("userName")) or optional_text(info.get("userId")),
         engine=_engine(info),
@@ -104,23 +74,15 @@ def read_commit(record: CommitRecord, committed_at: datetime | None) -> Commit:
         problem=record.fault or (None if record.commit_info is None or info is record.commit_info else _ODD_INFO),
         metadata=record.metadata,
         protocol=record.protocol,
-        partitions=record.counts.partitions,
+        partitions=record.partitions,
         user_id=optional_text(info.get("userId")),
         cluster_id=optional_text(info.get("clusterId")),
     )
 
 
-def in_commit_time(info: Any) -> datetime | None:
-    """The in-commit timestamp, which is the commit's time where it has one."""
-    return _moment(info, "inCommitTimestamp")
-
-
-def reported_at(info: Any) -> datetime | None:
-    """When the writer's clock says that it wrote."""
-    return _moment(info, "timestamp")
-
-
-def _moment(info: Any, key: str) -> datetime | None:
+def time_in(info: Any, key: str) -> datetime | None:
+    """A time of `commitInfo`: "inCommitTimestamp" is the commit's where it has one, "timestamp" what the writer's clock
+    said."""
     millis = epoch_ms(info.get(key)) if isinstance(info, Mapping) else None
     return None if millis is None else utc_from_ms(millis)
 
@@ -158,10 +120,10 @@ def _object(value: Any) -> Mapping[str, Any]:
     if not isinstance(value, str) or not value.startswith("{"):
         return {}
     try:
-        found = orjson.loads(value)
+        document: Mapping[str, Any] = orjson.loads(value)
     except orjson.JSONDecodeError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return document
 
 
 _BATCH_PARAMETERS = ("epochId", "outputMode")
@@ -244,6 +206,7 @@ _NAMES = {
     "bytes_to_delete": ("sizeOfDataToDelete", "size_of_data_to_delete"),
 }  # fmt: skip
 _RANKS = {name: (ours, rank) for ours, names in _NAMES.items() for rank, name in enumerate(names)}
+_COUNTED = ("files_added", "files_removed", "bytes_added", "bytes_removed", "change_files", "change_bytes")
 _OF_VACUUM = ("files_vacuumed", "files_to_delete", "bytes_to_delete")
 _ROWS_WRITTEN = frozenset({"numOutputRows", "num_added_rows", "num_output_rows"})  # by these operations all are new:
 _INSERTING = frozenset((
@@ -254,7 +217,9 @@ _INSERTING = frozenset((
 _NO_ROWS = {"DELETE": "rows_deleted", "UPDATE": "rows_updated"}
 
 
-def normalise_metrics(operation: str | None, raw: Mapping[str, Any], counts: FileCounts | None) -> OperationMetrics:
+def normalise_metrics(
+    operation: str | None, raw: Mapping[str, Any], counts: OperationMetrics | None
+) -> OperationMetrics:
     """One vocabulary for every writer's metrics; `counts` are of the commit's files, None when it is unreadable."""
     metrics: dict[str, int | None] = {}
     best: dict[str, int] = {}
@@ -275,15 +240,8 @@ def normalise_metrics(operation: str | None, raw: Mapping[str, Any], counts: Fil
     denied = _NO_ROWS.get(operation or "")
     if denied and counts.files_removed and metrics.get(denied) == 0:
         del metrics[denied]
-    metrics |= {
-        "files_added": counts.files_added,
-        "files_removed": counts.files_removed,
-        "bytes_added": counts.bytes_added,
-        "change_files": counts.change_files or None,
-        "change_bytes": counts.change_bytes or None,
-    }
-    if counts.bytes_removed is not None:  # removes that name no size leave the writer's own figure
-        metrics["bytes_removed"] = counts.bytes_removed
+    exact = {name: getattr(counts, name) for name in _COUNTED}
+    metrics |= {name: figure for name, figure in exact.items() if figure is not None}  # else the writer's own stays
     return OperationMetrics(**metrics)
 
 
@@ -356,6 +314,29 @@ class CommitCache:
         times = self._times.find(wanted)
         return times | self._committed(self.records(v for v in wanted if v not in times))
 
+    def version_at(self, when: datetime, versions: Sequence[int], configuration: Mapping[str, str]) -> int | None:
+        """The newest of these versions (ascending) that was committed at or before `when`; None when all are younger.
+
+        `configuration` is the latest version's: with in-commit timestamps, which grow by themselves, a few commits are
+        read; else all commit files are asked for their times.
+        """
+
+        def is_after(version: int, times: Mapping[int, datetime | None]) -> bool:
+            moment = times[version]
+            return moment is None or moment > when
+
+        timed: Sequence[int] = ()  # those with a time of their own
+        if is_on(configuration, IN_COMMIT_TIMES):
+            enabled_at = configuration.get(_ENABLED_AT, "")
+            first = int(enabled_at) if enabled_at.isascii() and enabled_at.isdigit() else 0
+            timed = versions[bisect_left(versions, first) :]
+        if at := bisect_right(timed, False, key=lambda version: is_after(version, self.committed_at([version]))):
+            return timed[at - 1]
+        rest = versions[: len(versions) - len(timed)]
+        own = self.file_times(rest)
+        times = monotonic((version, own.get(version)) for version in rest)
+        return next((version for version in reversed(rest) if not is_after(version, times)), None)
+
     def file_times(self, versions: Sequence[int]) -> dict[int, datetime]:
         """When commit files were written; on an object store as far as a listing told it."""
         if is_remote(self._folder.uri):
@@ -365,7 +346,7 @@ class CommitCache:
         return {version: in_millis(modified_at) for version, modified_at in stamped if modified_at}
 
     def _committed(self, records: Sequence[CommitRecord]) -> dict[int, datetime | None]:
-        times = {record.version: in_commit_time(record.commit_info) for record in records}
+        times = {record.version: time_in(record.commit_info, "inCommitTimestamp") for record in records}
         untimed = [record for record in records if times[record.version] is None]
         listed = self._listed  # finer on some stores than what comes with an object
         by_file = {r.version: in_millis(listed[r.version]) if r.version in listed else r.modified_at for r in untimed}

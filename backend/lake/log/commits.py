@@ -25,7 +25,7 @@ from backend.lake.log.actions import (
     read_protocol,
 )
 from backend.lake.log.listing import commit_name
-from backend.lake.model import Metadata, Protocol
+from backend.lake.model import Metadata, OperationMetrics, Protocol
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,26 +42,14 @@ Take = Callable[[FileAction, Any], tuple[int | None, str]]  # the size and parti
 
 
 @dataclass(frozen=True, slots=True)
-class FileCounts:
-    """Files that a commit names. `bytes_removed` is None when a remove does not say its size. `partitions`: where they
-    lie, encoded; empty for the one of a remove that does not say it, and none of more than `MOST_PARTITIONS`."""
-
-    files_added: int = 0
-    files_removed: int = 0
-    bytes_added: int = 0
-    bytes_removed: int | None = 0
-    partitions: tuple[str, ...] = ()
-    change_files: int = 0
-    change_bytes: int | None = 0
-
-
-@dataclass(frozen=True, slots=True)
 class CommitRecord:
     """What one commit says beside its files. `problem` is set when the commit cannot be trusted.
 
     `is_empty`: its file has no byte, as a writer leaves it that was cut off; Spark reads past it, and so does Weir.
-    `transactions` are the newest version per application, `domains` the configuration per domain (None: removed);
-    `modified_at`: when its file was written.
+    `counts`: of its files; None where there is a problem, `bytes_removed` None where a remove names no size.
+    `partitions`: where they lie, encoded; empty for the one of a remove that does not say it, and none of more than
+    `MOST_PARTITIONS`. `transactions` are the newest version per application, `domains` the configuration per domain
+    (None: removed); `modified_at`: when its file was written.
     """
 
     version: int
@@ -71,7 +59,8 @@ class CommitRecord:
     sidecars: tuple[str, ...] = ()
     problem: str | None = None
     is_empty: bool = False
-    counts: FileCounts = FileCounts()
+    counts: OperationMetrics | None = None
+    partitions: tuple[str, ...] = ()
     transactions: Mapping[str, int] = field(default_factory=dict)
     domains: Mapping[str, str | None] = field(default_factory=dict)
     modified_at: datetime | None = None
@@ -139,7 +128,7 @@ def parse_commit(
 
 
 def parse_record(version: int, content: Content) -> CommitRecord:
-    """What `parse_commit` returns, for whoever does not need the files themselves: several times faster."""
+    """What `parse_commit` returns, for whoever needs no rows of the files: up to twice as fast."""
 
     def take(kind: FileAction, body: Any) -> tuple[int | None, str]:
         return file_size(kind, body), encoded_partition(body)
@@ -172,9 +161,16 @@ def _read(version: int, content: bytes, name: str, modified_at: datetime | None,
         fields["is_empty"] = not content
     if "problem" not in fields:
         added, removed, changed = (sizes[kind] for kind in (FileAction.ADD, FileAction.REMOVE, FileAction.CDC))
-        named = tuple(sorted(partitions)) if any(partitions) and len(partitions) <= MOST_PARTITIONS else ()
-        moved = len(added), len(removed), _sum(added) or 0, _sum(removed)
-        fields["counts"] = FileCounts(*moved, named, len(changed), _sum(changed))
+        fields["counts"] = OperationMetrics(
+            files_added=len(added),
+            files_removed=len(removed),
+            bytes_added=_sum(added),
+            bytes_removed=_sum(removed),
+            change_files=len(changed) or None,
+            change_bytes=_sum(changed) or None,
+        )
+        if any(partitions) and len(partitions) <= MOST_PARTITIONS:
+            fields["partitions"] = tuple(sorted(partitions))
     return CommitRecord(version, modified_at=modified_at, **fields)
 
 

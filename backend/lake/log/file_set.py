@@ -98,14 +98,6 @@ class LiveFiles:
     def num_base_files(self) -> int:
         return 0 if self.base is None else self.base.num_files - len(self.gone)
 
-    def without_gone(self, column: pa.Array) -> pa.Array:
-        """A column of the base without the rows that are gone."""
-        if not len(self.gone):
-            return column
-        mask = np.ones(len(column), bool)
-        mask[self.gone] = False
-        return column.filter(pa.array(mask))
-
 
 @dataclass(slots=True)
 class FileSet:
@@ -145,7 +137,7 @@ class FileSet:
         return _tabled({name: self.column(name) for name in names})
 
     def take(self, numbers: Rows, names: Sequence[str]) -> pa.Table:
-        """The same of the files with these numbers, in that order: of a column that the base keeps, only theirs."""
+        """Columns of the files with these numbers, in that order: of a column that the base keeps, only theirs."""
         return _tabled({name: self._taken(name, numbers) for name in names})
 
     def _taken(self, name: str, numbers: Rows) -> pa.Array:
@@ -232,13 +224,12 @@ def _column(live: LiveFiles, name: str) -> pa.Array:
     added = _one(live.added[name].combine_chunks())
     if live.base is None:
         return added
-    values = live.without_gone(live.base.column(name))
-    if not len(added):
-        return values
-    if pa.types.is_dictionary(values.type):
-        both = pa.chunked_array([values, added.dictionary_encode()]).unify_dictionaries()
-        return pa.concat_arrays(both.chunks)
-    return pa.concat_arrays([values, added])
+    values = live.base.column(name)
+    if len(live.gone):
+        mask = np.ones(len(values), bool)
+        mask[live.gone] = False
+        values = values.filter(pa.array(mask))
+    return concatenated([values, added], added.type) if len(added) else values
 
 
 def _taken(live: LiveFiles, name: str, numbers: Rows) -> pa.Array:
@@ -257,6 +248,14 @@ def _tabled(columns: Mapping[str, pa.Array]) -> pa.Table:
     shown = files_schema()
     fields = [shown.field(n) if n in shown.names else FILES.field(n) for n in columns]
     return pa.table({name: plain_values(column) for name, column in columns.items()}).cast(pa.schema(fields))
+
+
+def concatenated(chunks: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
+    """One array of this kind; dictionary-encoded where a chunk is."""
+    if any(pa.types.is_dictionary(chunk.type) for chunk in chunks):
+        encoded = [chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode() for chunk in chunks]
+        return pa.concat_arrays(pa.chunked_array(encoded).unify_dictionaries().chunks)
+    return pa.concat_arrays([chunk.cast(kind) for chunk in chunks]) if chunks else pa.array([], kind)
 
 
 def plain_values(column: pa.Array) -> pa.Array:

@@ -63,10 +63,6 @@ class Segment:
     checkpoint: Checkpoint | None
     steps: tuple[Step, ...]
 
-    @property
-    def base_version(self) -> int:
-        return self.checkpoint.version if self.checkpoint else -1
-
 
 @dataclass(frozen=True, slots=True)
 class LogListing:
@@ -97,16 +93,14 @@ class LogListing:
 
     def segments(self, version: int) -> list[Segment]:
         """Ways to reconstruct a version, best first; raises when there is none."""
-        if version > self.latest or version < 0:
-            raise self._no_version(version)
-        ways = list(dict.fromkeys([*self._ways(version), *self._short_ways(version)]))
+        is_named = 0 <= version <= self.latest
+        ways = list(dict.fromkeys([*self._ways(version), *self._short_ways(version)])) if is_named else []
         if not ways:
             raise self._no_version(version)
         return ways
 
-    def segment(self, version: int) -> Segment | None:
-        """The best way to reconstruct a version, None when there is none."""
-        return next(self._ways(version), None)
+    def is_reachable(self, version: int) -> bool:
+        return any(True for _ in self._ways(version))
 
     def spans(self) -> list[tuple[int, int]]:
         """Runs of versions that can be reconstructed, first and last, oldest first."""
@@ -114,19 +108,13 @@ class LogListing:
         for first, last in self.compactions:
             if last <= self.latest:  # no commit says that a version beyond was made
                 ends.setdefault(last, []).append(first)
-        spans: list[tuple[int, int]] = []
         reached: set[int] = {-1}
         for version in sorted({*self.commits, *self.checkpoints, *ends}):
             by_commit = version in self.commits and version - 1 in reached
             by_compaction = any(first - 1 in reached for first in ends.get(version, ()))
-            if not (by_commit or by_compaction or version in self.checkpoints):
-                continue
-            reached.add(version)
-            if spans and version == spans[-1][1] + 1:
-                spans[-1] = (spans[-1][0], version)
-            else:
-                spans.append((version, version))
-        return spans
+            if by_commit or by_compaction or version in self.checkpoints:
+                reached.add(version)
+        return list(runs_of(sorted(reached - {-1})))
 
     def _ways(self, version: int) -> Iterator[Segment]:
         """Walks back from `version`; each checkpoint passed, and the beginning, is a way."""
@@ -208,7 +196,7 @@ def runs_of(versions: Iterable[int]) -> tuple[tuple[int, int], ...]:
 
 def read_listing(names: Iterable[str], complete_from: int = 0) -> LogListing:
     commits, checksums, compactions = set(), set(), set()
-    checkpoints: dict[int, list[Checkpoint]] = {}
+    checkpoints: dict[int, tuple[Checkpoint, ...]] = {}
     parts: dict[tuple[int, int], dict[int, str]] = {}
     for name in names:
         if (version := version_of(name)) is not None:
@@ -218,20 +206,15 @@ def read_listing(names: Iterable[str], complete_from: int = 0) -> LogListing:
         elif match := _MULTI.match(name):
             parts.setdefault((int(match[1]), int(match[3])), {})[int(match[2])] = name
         elif match := _CLASSIC.match(name) or _V2.match(name):
-            checkpoints.setdefault(int(match[1]), []).append(Checkpoint(int(match[1]), (name,)))
+            version = int(match[1])
+            checkpoints[version] = (*checkpoints.get(version, ()), Checkpoint(version, (name,)))
         elif (match := _COMPACTION.match(name)) and int(match[1]) < int(match[2]):
             compactions.add((int(match[1]), int(match[2])))
     for (version, count), found in parts.items():
         if len(found) == count and min(found) == 1 and max(found) == count:
             files = tuple(found[number] for number in sorted(found))
-            checkpoints.setdefault(version, []).append(Checkpoint(version, files))
-    return LogListing(
-        frozenset(commits),
-        {v: tuple(c) for v, c in checkpoints.items()},
-        frozenset(checksums),
-        frozenset(compactions),
-        complete_from,
-    )
+            checkpoints[version] = (*checkpoints.get(version, ()), Checkpoint(version, files))
+    return LogListing(frozenset(commits), checkpoints, frozenset(checksums), frozenset(compactions), complete_from)
 
 
 RELIST_AFTER = 20  # commits found by probing; then the folder is listed again, for its newer checkpoints
@@ -241,7 +224,7 @@ _LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
 class LogNames:
     """Not thread-safe by itself: `TableLog` holds its lock around each call."""
 
-    def __init__(self, folder: Folder, poll_s: float) -> None:
+    def __init__(self, folder: Folder, *, poll_s: float) -> None:
         self._folder = folder
         self._is_remote = is_remote(folder.uri)
         self._poll_s = poll_s if self._is_remote else 0.0
@@ -272,7 +255,7 @@ class LogNames:
     def for_version(self, version: int) -> LogListing:
         """A listing that reconstructs `version` if any can."""
         head = self.head()
-        return head if version <= head.latest and head.segment(version) else self.whole()
+        return head if version <= head.latest and head.is_reachable(version) else self.whole()
 
     def _forget(self) -> None:
         self.generation += 1
@@ -287,7 +270,7 @@ class LogNames:
         if hinted:
             entries = self._folder.list_after(LOG, f"{hinted:020d}", digits_only=True)
             listing = read_listing((entry.name for entry in entries), complete_from=hinted)
-            if listing.commits | listing.checkpoints.keys() and listing.segment(listing.latest):
+            if listing.commits | listing.checkpoints.keys() and listing.is_reachable(listing.latest):
                 self._take(listing, entries)
                 return
         self.relist()
@@ -308,10 +291,7 @@ class LogNames:
 
     def _take(self, listing: LogListing, entries: list[Entry]) -> None:
         self._listing, self._probed = listing, 0
-        self._take_times(entries)
         self._tag = self._tag_of(listing, entries)
-
-    def _take_times(self, entries: list[Entry]) -> None:
         for entry in entries:
             if entry.modified_at is not None and (version := version_of(entry.name)) is not None:
                 self.times[version] = entry.modified_at
@@ -335,9 +315,7 @@ class LogNames:
             self._forget()
             self._list_head()
         elif len(entries) > 1:
-            newer = listing.merged(read_listing(entry.name for entry in entries))
-            self._listing, self._tag = newer, self._tag_of(newer, entries)
-            self._take_times(entries)
+            self._take(listing.merged(read_listing(entry.name for entry in entries)), entries)
 
     def _probe(self, listing: LogListing, following: Entry) -> None:
         version, entry = listing.latest + 1, following
@@ -353,9 +331,9 @@ class LogNames:
     def _tag_of(self, listing: LogListing, entries: list[Entry]) -> str | None:
         """What tells the newest file of the log from another one of the same name."""
         name = _newest_name(listing)
-        if self._is_remote:
-            return next((entry.tag for entry in entries if entry.name == name), None)
-        entry = self._folder.stat(f"{LOG}/{name}")
+        entry = next((entry for entry in entries if entry.name == name), None)
+        if not self._is_remote:  # a local listing holds names alone
+            entry = self._folder.stat(f"{LOG}/{name}")
         return entry.tag if entry else None
 
     def _hint(self) -> int | None:

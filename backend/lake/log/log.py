@@ -27,8 +27,8 @@ from backend.errors import (
     VersionNotFoundError,
 )
 from backend.lake.log.actions import Checksum, read_checksum
-from backend.lake.log.commit_info import CommitCache, version_at
-from backend.lake.log.commits import CommitRecord, CommitSlice
+from backend.lake.log.commit_info import CommitCache
+from backend.lake.log.commits import CommitSlice
 from backend.lake.log.listing import (
     LOG,
     STAGED,
@@ -70,30 +70,15 @@ class LogState:
     snapshot: Snapshot | None = None
 
 
-def named_last(
-    base: CheckpointState | None, records: Iterable[CommitRecord], version: int
-) -> tuple[Protocol, Metadata]:
-    """Protocol and metadata after the commits; raises `TableCorruptError` when one cannot be read or none is named."""
-    protocol, metadata = (base.protocol, base.metadata) if base else (None, None)
-    for record in records:
-        if record.problem:
-            raise damaged(record.problem, is_first=protocol is None)
-        protocol, metadata = record.protocol or protocol, record.metadata or metadata
-    if protocol is None or metadata is None:
-        raise TableCorruptError(
-            f"the log up to version {version} holds no protocol or no metaData", hint="the first commit is damaged"
-        )
-    return protocol, metadata
-
-
 def damaged(problem: str, *, is_first: bool) -> TableCorruptError:
     """`is_first`: no version before it is known."""
     rest = ": no version can be read without it" if is_first else "; versions before it can still be read"
     return TableCorruptError(problem, hint=f"restore the file{rest}")
 
 
-def check_readable(protocol: Protocol) -> None:
-    """Raise `UnsupportedFeatureError` when the protocol asks a reader for more than this one knows."""
+def check_readable(protocol: Protocol, metadata: Metadata, most_columns: int) -> None:
+    """Raise `UnsupportedFeatureError` when the protocol asks a reader for more than this one knows, or the schema has
+    more columns than may be read: a count without parsing it."""
     if protocol.min_reader_version > MAX_READER_VERSION:
         raise UnsupportedFeatureError(
             f"the table needs reader version {protocol.min_reader_version}; Weir knows up to {MAX_READER_VERSION}",
@@ -105,17 +90,14 @@ def check_readable(protocol: Protocol) -> None:
             f"the table needs the reader feature {', '.join(unknown)}, which Weir does not know",
             hint="its history can still be read",
         )
-
-
-def check_width(metadata: Metadata, most: int) -> None:
-    """Raise `UnsupportedFeatureError` for a schema of more columns than may be read: a count without parsing it."""
-    if (columns := len(_COLUMN.findall(metadata.schema_json))) > most:
+    if (columns := len(_COLUMN.findall(metadata.schema_json))) > most_columns:
         raise UnsupportedFeatureError(
-            f"the table has {columns:,} columns, nested ones counted; Weir reads up to {most:,}",
+            f"the table has {columns:,} columns, nested ones counted; Weir reads up to {most_columns:,}",
             hint="its history can still be read; the setting lake.max_columns allows more",
         )
 
 
+POLL_S = 1.0  # an object store is asked for news at most this often, however many viewers look
 MOST_STATES = 24
 MOST_BASES = 2  # each may hold the columns of a million files
 
@@ -125,14 +107,12 @@ Answer = TypeVar("Answer")
 class TableLog:
     """Thread-safe reader of one table's log."""
 
-    def __init__(
-        self, ref: TableRef, folder: Folder, allowed: Sequence[str], limits: LakeSettings, *, poll_s: float = 0.0
-    ) -> None:
+    def __init__(self, ref: TableRef, folder: Folder, allowed: Sequence[str], limits: LakeSettings) -> None:
         self.ref = ref
         self._folder = folder
         self._allowed, self._limits = tuple(allowed), limits
         self._lock = threading.RLock()
-        self._names = LogNames(folder, poll_s)
+        self._names = LogNames(folder, poll_s=min(POLL_S, limits.refresh_s))
         self._forget()
 
     def latest(self) -> int:
@@ -178,7 +158,7 @@ class TableLog:
         with self._lock:
             self._head()
             state = self._states.get(version)
-            if state is None or self._is_gone(state):
+            if state is None or self._is_base_gone(state):
                 state = self._reconstruct(version)
                 if not state.read_past:  # one may yet be written to its end
                     self._states.put(version, state)
@@ -190,8 +170,7 @@ class TableLog:
             version = latest if version is None else version
             state = self.state(version)
             if state.snapshot is None:
-                check_readable(state.protocol)
-                check_width(state.metadata, self._limits.max_columns)
+                check_readable(state.protocol, state.metadata, self._limits.max_columns)
                 state.snapshot = Snapshot(
                     self.ref,
                     version,
@@ -244,13 +223,7 @@ class TableLog:
                 configuration = self.state(head.latest).metadata.configuration
             except LakehouseError:
                 configuration = {}  # a broken version hides no time of the others
-            return version_at(
-                when,
-                sorted(self._names.whole().commits),
-                configuration,
-                file_times=self.file_times,
-                time_of=lambda version: self._commits.committed_at([version])[version],
-            )
+            return self._commits.version_at(when, sorted(self._names.whole().commits), configuration)
 
     def file_times(self, versions: Sequence[int]) -> dict[int, datetime]:
         """When commit files were written, where they are there."""
@@ -271,7 +244,8 @@ class TableLog:
 
     def base_version(self, version: int) -> int:
         """The version of the checkpoint that `version` is reconstructed from, -1 when from the first commit."""
-        return self.state(version).segment.base_version
+        checkpoint = self.state(version).segment.checkpoint
+        return checkpoint.version if checkpoint else -1
 
     def checksum(self, version: int) -> Checksum | None:
         """What the writer said of a version in its `.crc`; None without one, or when it cannot be read."""
@@ -281,7 +255,15 @@ class TableLog:
                 return None
             if version > head.latest:
                 return None
-            return self._checksums.get_or_make(version, lambda: self._read_checksum(version))[1]
+            if (cached := self._checksums.get(version)) is None:
+                try:
+                    cached = True, read_checksum(self._folder.read(f"{LOG}/{version:020d}.crc"))
+                except ObjectMissingError:
+                    cached = False, None
+                except (StorageError, PathRefusedError):
+                    cached = True, None
+                self._checksums.put(version, cached)
+            return cached[1]
 
     def _head(self) -> LogListing:
         with self._lock:
@@ -295,7 +277,7 @@ class TableLog:
         self._commits = CommitCache(self._folder, self._names.times)
         self._bases: Lru[Checkpoint, CheckpointState] = Lru(MOST_BASES)
         self._states: Lru[int, LogState] = Lru(MOST_STATES)
-        self._checksums: Lru[int, tuple[bool, Checksum | None]] = Lru(MOST_STATES)
+        self._checksums: Lru[int, tuple[bool, Checksum | None]] = Lru(MOST_STATES)  # is there a file, what it says
 
     def _read(self, steps: Sequence[Step]) -> list[CommitSlice]:
         with self._stale_names():
@@ -317,20 +299,28 @@ class TableLog:
     def _reconstruct(self, version: int) -> LogState:
         from backend.lake.log.file_set import FileSet
 
-        def named(segment: Segment) -> tuple[tuple[Protocol, Metadata], tuple[str, ...]]:
+        def named_last(segment: Segment) -> tuple[Protocol, Metadata, tuple[str, ...]]:
             base, commits = self._base(segment.checkpoint), self._read(segment.steps)
+            protocol, metadata = (base.protocol, base.metadata) if base else (None, None)
             records = [commit.record for commit in commits]
-            names = named_last(base, records, segment.version)
-            self.file_actions(commits)
-            return names, tuple(str(record.fault) for record in records if record.is_empty)
+            for record in records:
+                if record.problem:
+                    raise damaged(record.problem, is_first=protocol is None)
+                protocol, metadata = record.protocol or protocol, record.metadata or metadata
+            if protocol is None or metadata is None:
+                raise TableCorruptError(
+                    f"the log up to version {version} holds no protocol or no metaData",
+                    hint="the first commit is damaged",
+                )
+            self.file_actions(commits)  # raises for a path that leads outside
+            return protocol, metadata, tuple(str(record.fault) for record in records if record.is_empty)
 
-        segment, ((protocol, metadata), read_past), _ = self._first_readable(version, named)
+        segment, (protocol, metadata, read_past), _ = self._first_readable(version, named_last)
         files = FileSet(metadata, lambda again: self._live_files(version, again=again), self._lock)
         return LogState(version, segment, protocol, metadata, files, lambda: self._small_actions(segment), read_past)
 
-    def _is_gone(self, state: LogState) -> bool:
-        """Whether the checkpoint that a cached state is read from was cleaned away. An object store is not asked: there
-        the next column read tells."""
+    def _is_base_gone(self, state: LogState) -> bool:
+        """Whether the checkpoint of a cached state was cleaned away; on an object store the next column read tells."""
         checkpoint = state.segment.checkpoint
         if state.files.is_gone or checkpoint is None or is_remote(self._folder.uri):
             return state.files.is_gone
@@ -394,15 +384,6 @@ class TableLog:
             return self._bases.get_or_make(
                 checkpoint, lambda: CheckpointState(self._folder, checkpoint, self._allowed, self._limits)
             )
-
-    def _read_checksum(self, version: int) -> tuple[bool, Checksum | None]:
-        """Whether there is a file, and what it says."""
-        try:
-            return True, read_checksum(self._folder.read(f"{LOG}/{version:020d}.crc"))
-        except ObjectMissingError:
-            return False, None
-        except (StorageError, PathRefusedError):
-            return True, None
 
     def _findings(self, state: LogState) -> tuple[str, ...]:
         """What was odd about the files that were read, what was read past, and where a checksum disagrees."""

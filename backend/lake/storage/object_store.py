@@ -100,7 +100,6 @@ def storage_error(exc: Exception, uri: str, root: str) -> StorageError:
     """A failure to read `uri`, in words."""
     text = str(exc)
     status = _found(r"status code: (\d{3})", text)
-    why = _kind(exc, text, status)
     if isinstance(exc, FileNotFoundError):
         return ObjectMissingError(f"{uri} does not exist", hint="it was deleted or never written")
     if isinstance(exc, PermissionDeniedError | UnauthenticatedError) or status in ("401", "403"):
@@ -114,30 +113,25 @@ def storage_error(exc: Exception, uri: str, root: str) -> StorageError:
     if "builder error" in text and (plain := _found(r"(http://[^/\s]+)", text)):
         hint = f"use https, or set AWS_ALLOW_HTTP=true (AZURE_…, GOOGLE_…) in {_SETTINGS} for {root}"
         return StorageError(f"{uri} was not asked for: {plain} is not encrypted, which is refused", hint=hint)
-    if why:
-        host = _found(r"https?://(?:[^/\s]*@)?([^/\s?@,\"]+)", text)
-        return ServerDownError(f"{uri} cannot be read: {host or 'the server'} {why[0]}", hint=why[1])
-    return StorageError(
-        f"{uri} cannot be read: {without_credentials(text)}", hint=f"check network, endpoint and {_SETTINGS}"
-    )
+    server = _found(r"https?://(?:[^/\s]*@)?([^/\s?@,\"]+)", text) or "the server"
+    if "kind: Connect" in text:
+        reason, hint = "cannot be reached", f"check the network, and the endpoint in {_SETTINGS}"
+    elif "kind: Timeout" in text:
+        reason, hint = "did not answer in time", f"try again; `timeout` and `read_timeout` in {_SETTINGS} allow more"
+    elif broke_off(exc):
+        reason = "broke off in the middle of its answer, again and again"
+        hint = "look at the network and at proxies in between"
+    elif status.startswith("5") or status == "429":
+        reason, hint = f"answered {status} again and again", "it is overloaded or down: try again later"
+    else:  # not the server's doing
+        hint = f"check network, endpoint and {_SETTINGS}"
+        return StorageError(f"{uri} cannot be read: {without_credentials(text)}", hint=hint)
+    return ServerDownError(f"{uri} cannot be read: {server} {reason}", hint=hint)
 
 
 def broke_off(exc: Exception) -> bool:
     """Whether an answer ended before it was whole."""
     return "kind: Interrupted" in str(exc) or "kind: Body" in str(exc)
-
-
-def _kind(exc: Exception, text: str, status: str) -> tuple[str, str] | None:
-    """What the server did, and what to do about it; None for what is not the server's doing."""
-    if "kind: Connect" in text:
-        return "cannot be reached", f"check the network, and the endpoint in {_SETTINGS}"
-    if "kind: Timeout" in text:
-        return "did not answer in time", f"try again; `timeout` and `read_timeout` in {_SETTINGS} allow more"
-    if broke_off(exc):
-        return "broke off in the middle of its answer, again and again", "look at the network and at proxies in between"
-    if status.startswith("5") or status == "429":
-        return f"answered {status} again and again", "it is overloaded or down: try again later"
-    return None
 
 
 def _found(pattern: str, text: str) -> str:

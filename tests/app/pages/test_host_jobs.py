@@ -9,7 +9,7 @@ from deltalake import write_deltalake
 from streamlit.testing.v1 import AppTest
 
 from backend.errors import JobError
-from backend.jobs.documents import HostQuery, question_of
+from backend.jobs.documents import HostQuery, of_document, question_of
 from backend.query.answer import PLACE
 from backend.store.store import ControlStore
 from tests.app.pages.test_query import rows, run
@@ -74,13 +74,13 @@ def query_page(app: AppTest | None = None, **more: str) -> AppTest:
 
 
 def versions_asked(world: World) -> list[int | None]:
-    return [read.version for read in HostQuery.of(world.job().request).reads]
+    return [read.version for read in of_document(HostQuery, world.job().request).reads]
 
 
 def test_a_query_is_asked_at_the_planned_versions_and_its_rows_are_the_host_s(query: World) -> None:
     app = asked(query, QueryOnHost)
     job = query.job()
-    assert HostQuery.of(job.request).text == QUERY and [str(v) for v in versions_asked(query)] == [
+    assert of_document(HostQuery, job.request).text == QUERY and [str(v) for v in versions_asked(query)] == [
         param(app, "versions")
     ]
     builders.write(query.home / "lake" / "silver" / "orders", {"order_id": [99], "status": ["new"], "amount": [1.0]})
@@ -115,7 +115,7 @@ def test_what_is_too_large_is_offered_to_the_host_at_the_versions_that_the_page_
     assert "silver/orders v3" in words(here)
     builders.write(query.home / "lake" / "silver" / "orders", {"order_id": [99], "status": ["new"], "amount": [1.0]})
     press(here, "query_to_host")
-    assert versions_asked(query) == [3] and HostQuery.of(query.job().request).text == QUERY
+    assert versions_asked(query) == [3] and of_document(HostQuery, query.job().request).text == QUERY
 
 
 def test_a_link_without_a_job_begins_none_by_itself(query: World) -> None:

@@ -12,8 +12,8 @@ from backend.errors import VersionNotFoundError
 from backend.lake.history.history import HistoryFilter, resolve_version
 from backend.lake.history.timeline import MOST_JUMPS, rhythm, silences, unusual_jumps
 from backend.lake.lake import Lake
-from backend.lake.log.commit_info import in_commit_time, normalise_metrics, read_commit, reported_at
-from backend.lake.log.commits import CommitRecord, FileCounts
+from backend.lake.log.commit_info import normalise_metrics, read_commit, time_in
+from backend.lake.log.commits import CommitRecord
 from backend.lake.model import Commit, OperationMetrics, VersionTotals
 from backend.times import Clock
 from tests.worlds.lake import builders
@@ -79,7 +79,8 @@ def test_rows_files_and_bytes_of_every_writer(operation, raw, names, wanted):
 
 def test_the_actions_are_believed_before_the_writer():
     removes = [None, 7]
-    counts = FileCounts(1, len(removes), 5, None if None in removes else sum(removes))
+    size = None if None in removes else sum(removes)
+    counts = OperationMetrics(files_added=1, files_removed=len(removes), bytes_added=5, bytes_removed=size)
     metrics = normalise_metrics("OPTIMIZE", {"numAddedFiles": "9", "numRemovedBytes": "70"}, counts)
     assert (metrics.files_added, metrics.files_removed, metrics.bytes_added, metrics.bytes_removed) == (1, 2, 5, 70)
 
@@ -89,7 +90,7 @@ def test_no_rows_beside_a_removed_file_is_unknown():
     zero = {"num_deleted_rows": 0, "num_updated_rows": "0"}
 
     def rows(operation, files_removed):
-        metrics = normalise_metrics(operation, zero, FileCounts(files_removed=files_removed))
+        metrics = normalise_metrics(operation, zero, OperationMetrics(files_removed=files_removed))
         return metrics.rows_updated, metrics.rows_deleted
 
     assert (rows("DELETE", 1), rows("UPDATE", 1)) == ((0, None), (None, 0))
@@ -98,9 +99,10 @@ def test_no_rows_beside_a_removed_file_is_unknown():
 
 def test_the_in_commit_timestamp_is_not_what_the_writer_reports():
     both = {"timestamp": T + 5000, "inCommitTimestamp": T}
-    assert (in_commit_time(both), reported_at({"timestamp": T})) == (AT, AT) and reported_at(both) > AT
+    assert time_in(both, "inCommitTimestamp") == time_in({"timestamp": T}, "timestamp") == AT
+    assert time_in(both, "timestamp") > AT
     for odd in ({"timestamp": str(T), "inCommitTimestamp": True}, {}, None):
-        assert (in_commit_time(odd), reported_at(odd)) == (None, None)
+        assert (time_in(odd, "inCommitTimestamp"), time_in(odd, "timestamp")) == (None, None)
 
 
 def test_custom_metadata_of_delta_rs_is_user_metadata():

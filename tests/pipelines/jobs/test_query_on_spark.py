@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 from app.query.text import code
 from backend.access import Actor
 from backend.errors import LakehouseError
-from backend.jobs.documents import HostQuery
+from backend.jobs.documents import HostQuery, of_document, to_document
 from backend.jobs.model import Job, JobKind, JobRequest, JobState
 from backend.jobs.results import results_lake
 from backend.query.answer import KeptRows, answered, job_request, kept_rows
@@ -268,9 +268,9 @@ def test_versions_are_those_of_the_question_whatever_is_written_meanwhile(lake: 
 @pytest.mark.ci
 def test_another_table_in_its_place_is_not_read(lake: HostWorld) -> None:
     wanted = lake.wanted("SELECT n FROM {many}")
-    asked = HostQuery.of(wanted.request)
+    asked = of_document(HostQuery, wanted.request)
     other = replace(asked, reads=tuple(replace(read, table_id="another") for read in asked.reads))
-    ended = lake.ended(lake.submit(replace(wanted, request=other.to_json(), fingerprint=other.fingerprint)))
+    ended = lake.ended(lake.submit(replace(wanted, request=to_document(other), fingerprint=other.fingerprint)))
     assert ended.state is JobState.FAILED and "replaced by another one" in ended.error
 
 
@@ -332,8 +332,8 @@ def test_a_forged_job_does_not_run(lake: HostWorld) -> None:
         "SELECT * FROM \"/etc/passwd\"", "SELECT 1; DROP TABLE silver.many",
     )  # fmt: skip
     for text in forged:  # by somebody who writes into the store
-        document = replace(HostQuery.of(good.request), text=text)
-        ended = lake.ended(lake.submit(replace(good, request=document.to_json(), fingerprint=document.fingerprint)))
+        document = replace(of_document(HostQuery, good.request), text=text)
+        ended = lake.ended(lake.submit(replace(good, request=to_document(document), fingerprint=document.fingerprint)))
         assert ended.state is JobState.FAILED and ended.result_uri is None and ended.answer is None, text
         assert not results(lake, ended)
 

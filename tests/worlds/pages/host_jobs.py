@@ -114,7 +114,7 @@ class QueryOnHost:
         """Rows as a host keeps them, which a reader gives in any order."""
         uri = world.write_result(job, pa.table({PLACE: [2, 1], "c0": [20, 10], "c1": [2.5, 1.5]}))
         answer = HostAnswer(columns, 2, is_cut, "Spark 4.2.0 on host-a")
-        return JobEnd(JobState.DONE, uri, answer=answer.to_json())
+        return JobEnd(JobState.DONE, uri, answer=to_document(answer))
 
 
 OnHost = type[ChangesOnHost] | type[QueryOnHost]
