@@ -104,7 +104,7 @@ def test_history_loads_neither_databases_nor_arrays_nor_what_draws_tracebacks(
 
 def test_a_command_that_reads_does_without_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     modules = [name for name in modules_of(app) if name.startswith("app.cli")]
-    assert len(modules) > 20
+    assert len(modules) > 12
     spared = "import importlib; from backend.spared import spare; spare('pandas')"
     assert "pandas" not in loaded_after(f"{spared}; [importlib.import_module(name) for name in {modules!r}]")
     builders.write(tmp_path / "lake" / "orders", {"id": [1]})

@@ -10,10 +10,10 @@ from typing import Annotated
 import typer
 
 from app import services
+from app.cli.commands import VERSION, AsJson, TableName
 from app.cli.diff import SHAPES
 from app.cli.history import commit_document
 from app.cli.lake import opened
-from app.cli.options import VERSION, AsJson, TableName
 from app.cli.output import Document, cell, encoded, only, print_json, print_table, say
 from app.search import text
 from app.ui.view.acts import loss_text, preview_lines

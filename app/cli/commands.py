@@ -1,4 +1,5 @@
-"""`weir` itself: every command with the sentence of its help, and the commands that run a process.
+"""`weir` itself: every command with the sentence of its help, the options that many take, and the commands that run a
+process.
 
 Rule: the module of a command is imported when that command is asked for, so that `weir` and its help start fast.
 """
@@ -7,20 +8,34 @@ import os
 import sys
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
 
 from app.cli import USAGE
 
+VERSION = "A version, `latest`, -5, a pin's name, or a time (`2 h ago`, yesterday, `Monday 09:00`, 14:30, ISO 8601)"
+TIME = "a time (`2 h ago`, yesterday, `Monday 09:00`, 14:30), or a date or time in UTC"
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why; kept in the audit trail.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would do, and do nothing.")]
+At = Annotated[str | None, typer.Option("--version", help=f"{VERSION}.")]
+TableName = Annotated[str, typer.Argument(metavar="T", help="Name of a table, or its URI under a root.")]
+OneOrAll = Annotated[str | None, typer.Argument(metavar="[T]", help="Name or URI of one table; none: all.")]
+StreamName = Annotated[str, typer.Argument(metavar="NAME", help="Name of a stream.")]
+OnHost = Annotated[
+    Literal["here", "host"], typer.Option("--on", help="host: a job of the stream host, any amount of data.")
+]
+
 Panels = Mapping[str, Mapping[str, str]]  # by heading: a function `module.command` of `app.cli`, and its sentence
 
 pipelines: Panels = {
     "Read": {
-        "pipelines.check": "All that is wrong with declared streams, with file and line. Starts nothing.",
-        "pipelines.graph": "What feeds what: sources, streams and tables, with states and rows per minute.",
-        "pipelines.latency": "How long data takes from where it lands to each layer, by pipeline.",
+        "streams.check": "All that is wrong with declared streams, with file and line. Starts nothing.",
+        "streams.graph": "What feeds what: sources, streams and tables, with states and rows per minute.",
+        "streams.latency": "How long data takes from where it lands to each layer, by pipeline.",
     }
 }
 WEIR: Panels = {
@@ -50,34 +65,34 @@ WEIR: Panels = {
         "health.policies": "What policies did to tables, what they do next, and why they wait.",
         "expectations.expectations": "What pipelines and people expect of tables, and what was found. Ends with 1 if "
         "one is broken.",
-        "streams.listing.streams": "Every stream: desired and observed state, rate, error.",
-        "streams.listing.stream": "One stream: how it flows, why it does not, who asked for what.",
+        "streams.streams": "Every stream: desired and observed state, rate, error.",
+        "streams.stream": "One stream: how it flows, why it does not, who asked for what.",
         "preflight.preflight": "Whether a stream can go on: checkpoint, sources, sink, owner and disk, with "
         "evidence. Ends with 1 if not.",
         "store.jobs": "What stream hosts were asked to compute, and what became of it.",
         "commands.pipelines": "Declared pipelines: what is wrong, what feeds what.",
     },
     "Act": {
-        "tables.act_commands.optimize": "Merge small files of a table on the stream host; says first which, into how many, and whom "
+        "acts.optimize": "Merge small files of a table on the stream host; says first which, into how many, and whom "
         "that touches.",
-        "tables.act_commands.vacuum": "Delete files that no version within the table's retention needs; refused while a stream has "
+        "acts.vacuum": "Delete files that no version within the table's retention needs; refused while a stream has "
         "yet to read one.",
-        "tables.act_commands.restore": "Make a former version the latest again; says first what that undoes, and who reads those "
+        "acts.restore": "Make a former version the latest again; says first what that undoes, and who reads those "
         "rows again.",
-        "tables.act_commands.rewind": "Bring a table back to a former version, and the stream that writes it to before what it wrote "
+        "acts.rewind": "Bring a table back to a former version, and the stream that writes it to before what it wrote "
         "since: its next start runs those batches again. Says first which, and whether their source can still be "
         "read.",
-        "tables.act_commands.repair": "Change, replace or delete the rows that a condition lets through; says first how many, and "
+        "acts.repair": "Change, replace or delete the rows that a condition lets through; says first how many, and "
         "shows a few.",
-        "tables.act_commands.alter": "Change properties, comment, columns and constraints of a table; says first whom that shuts out.",
-        "tables.act_commands.clone": "Copy a version of a table to a place where nothing is; says first how much, and who shares its "
+        "acts.alter": "Change properties, comment, columns and constraints of a table; says first whom that shuts out.",
+        "acts.clone": "Copy a version of a table to a place where nothing is; says first how much, and who shares its "
         "files.",
-        "tables.act_commands.drop": "Move a table aside, out of everybody's sight; says first who uses it. `weir undrop` brings it "
+        "acts.drop": "Move a table aside, out of everybody's sight; says first who uses it. `weir undrop` brings it "
         "back.",
-        "tables.act_commands.undrop": "Bring a dropped table back to its place, where that is free.",
-        "tables.act_commands.purge": "Delete a dropped table for good.",
-        "tables.act_commands.dropped": "Dropped tables that can be brought back.",
-        "tables.act_commands.apply": "Carry out an act that was written to a file; refused where it would do something else than was "
+        "acts.undrop": "Bring a dropped table back to its place, where that is free.",
+        "acts.purge": "Delete a dropped table for good.",
+        "acts.dropped": "Dropped tables that can be brought back.",
+        "acts.apply": "Carry out an act that was written to a file; refused where it would do something else than was "
         "reviewed.",
         "versions.pin": "Keep a version readable: Weir's VACUUM is refused while it would delete a file of it.",
         "health.seen": "Say that somebody looked at what `weir notices` tells of a commit; Overview tells it no more, "
@@ -85,13 +100,13 @@ WEIR: Panels = {
         "versions.unpin": "Let a pinned version go; `weir versions T` lists those that are pinned.",
         "expectations.expect": "Expect a condition of a table from now on; hosts judge it, and no pipeline forgets it.",
         "store.cancel": "Ask for a job to end.",
-        "streams.commands.start": "Ask streams to run.",
-        "streams.commands.stop": "Ask streams to stop after their running micro-batch.",
-        "streams.commands.drain": "Ask streams to stop once they have read what is there now.",
-        "streams.commands.restart": "Ask streams to stop and start again.",
-        "streams.commands.reset": "Reset a stopped stream, or undo the last reset; says what is read again and what that "
+        "stream_acts.start": "Ask streams to run.",
+        "stream_acts.stop": "Ask streams to stop after their running micro-batch.",
+        "stream_acts.drain": "Ask streams to stop once they have read what is there now.",
+        "stream_acts.restart": "Ask streams to stop and start again.",
+        "stream_acts.reset": "Reset a stopped stream, or undo the last reset; says what is read again and what that "
         "risks.",
-        "streams.commands.requeue": "Requeue repaired rows of a stopped stream's quarantine, each once; says first which "
+        "stream_acts.requeue": "Requeue repaired rows of a stopped stream's quarantine, each once; says first which "
         "would go.",
     },
     "Run": {
@@ -109,15 +124,15 @@ class Commands(TyperGroup):
     def __init__(self, *, panels: Panels = WEIR, **attrs: Any) -> None:
         super().__init__(**attrs)
         self._panels = panels
-        self._found = {path.rpartition(".")[2]: path for panel in panels.values() for path in panel}
+        found = [(*path.split("."), sentence) for panel in panels.values() for path, sentence in panel.items()]
+        self._found = {name: (module, sentence) for module, name, sentence in found}
         self.commands = dict.fromkeys(self._found)  # type: ignore[assignment]  # names to suggest
 
     def get_command(self, _ctx: object, name: str) -> Any:
-        path = self._found.get(name)
-        if path is None:
+        if name not in self._found:
             return None
-        function = getattr(import_module(f"app.cli.{path.rpartition('.')[0]}"), name)
-        sentence = next(panel[path] for panel in self._panels.values() if path in panel)
+        module, sentence = self._found[name]
+        function = getattr(import_module(f"app.cli.{module}"), name)
         if isinstance(function, Mapping):
             return Commands(name=name, help=sentence, panels=function, rich_markup_mode=None)
         command = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -127,7 +142,7 @@ class Commands(TyperGroup):
     def format_commands(self, _ctx: object, formatter: Any) -> None:
         for heading, panel in self._panels.items():
             with formatter.section(heading):
-                formatter.write_dl([(path.rpartition(".")[2], sentence) for path, sentence in panel.items()])
+                formatter.write_dl([(path.partition(".")[2], sentence) for path, sentence in panel.items()])
 
 
 app = typer.Typer(

@@ -16,9 +16,9 @@ import typer
 from app import services
 from app.changes.text import counts_text, progress_text, rewritten_text, to_markdown
 from app.cli import leave_at_once
+from app.cli.commands import VERSION, AsJson, OnHost, TableName
 from app.cli.history import commit_document
 from app.cli.lake import opened
-from app.cli.options import VERSION, AsJson, OnHost, TableName
 from app.cli.output import Document, Shapes, cell, fail, fields_of, only, print_json, print_table, say, status_line
 from app.cli.rows import ending_of, write_file
 from app.cli.store import found_on_host

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from app import services
+from app.cli.commands import AsJson, OneOrAll, Reason, TableName
 from app.cli.lake import opened
-from app.cli.options import AsJson, OneOrAll, Reason, TableName
 from app.cli.output import Document, only, print_json, print_table, say
 from app.cli.store import NO_HOST_HINT, is_host_alive, judgements_and_hosts, required_store
 from backend.expectations.model import (

@@ -12,12 +12,11 @@ from typing import Annotated
 import typer
 
 from app import services
+from app.cli.commands import TIME, AsJson, OneOrAll, Reason, TableName
 from app.cli.lake import opened
-from app.cli.options import TIME, AsJson, OneOrAll, Reason, TableName
 from app.cli.output import Document, Shapes, only, print_json, print_table, say, shaped, status_line
 from app.cli.store import BacklogLooks, required_store, streams_and_hosts
 from app.health.text import log_sentence, run_text
-from app.ui.view.acts import LABELS, last_run_text, next_run_text
 from backend.errors import LakehouseError
 from backend.format import bytes_text, count_text, things, utc_text
 from backend.health.attention import attention, group_text, grouped, load_attention
@@ -27,7 +26,6 @@ from backend.health.rules import gain_in, small_files_text
 from backend.lake.cards import Table
 from backend.lake.lake import Lake
 from backend.lake.model import TableCard, TableRef, VersionTotals
-from backend.maintenance.policies import PolicyPlan, PolicyPlans
 from backend.search.notice import Notice, notice_text
 from backend.search.notices import NoticeLooks
 from backend.streams.status import query_names
@@ -49,14 +47,14 @@ _SHAPES: Shapes = {
     ),
     VersionTotals: shaped("small_share", without=("num_rows",)),
     LogHealth: shaped("commits_since_checkpoint"),
-    PolicyPlan: only(
-        "kind", "table", "state", "why_not", "next_at",
-        empty_is_null=("why_not", "last_error"),
-        policy="text", uri="ref.uri", figures="previewed.figures", failures="failures", last_job_id="runs.last.job_id",
-        last_state="runs.last.state", last_at="runs.last.requested_at", last_error="runs.last.error",
-    ),
     Notice: shaped(without=("seen_by", "seen_reason")),  # which the store knows
-}  # fmt: skip
+}
+_PLAN = only(
+    "kind", "table", "state", "why_not", "next_at",
+    empty_is_null=("why_not", "last_error"),
+    policy="text", uri="ref.uri", figures="previewed.figures", failures="failures", last_job_id="runs.last.job_id",
+    last_state="runs.last.state", last_at="runs.last.requested_at", last_error="runs.last.error",
+)  # fmt: skip
 _OF_ONE_TABLE = ("trend", "trend_truncated")
 
 
@@ -168,10 +166,13 @@ def _row(health: TableHealth) -> tuple[str, ...]:
 
 
 def policies(as_json: AsJson = False) -> None:
+    from app.ui.view.acts import LABELS, last_run_text, next_run_text
+    from backend.maintenance.policies import PolicyPlans  # with every act, which nothing else here needs
+
     settings, now = services.settings(), services.now()
     plans = PolicyPlans(settings, services.lake()).plans(services.existing_store(), now=now)
     if as_json:
-        print_json(plans, _SHAPES)
+        print_json([_PLAN(plan) for plan in plans])
         return
     if not plans:
         say("No policies: `[[policies]]` in weir.toml says what hosts do to tables by themselves.")

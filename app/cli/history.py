@@ -10,10 +10,9 @@ from typing import Annotated
 import typer
 
 from app import services
+from app.cli.commands import TIME, VERSION, AsJson, TableName
 from app.cli.lake import at_version, opened
-from app.cli.options import TIME, VERSION, AsJson, TableName
 from app.cli.output import Document, Shapes, encoded, print_json, print_table, say, shaped
-from app.cli.store import streams_and_hosts
 from app.ui.view.commits import change_text, changes_sentence, changes_text, meaning, staged_sentence
 from backend.format import bytes_text, count_text, utc_text
 from backend.lake.history.history import HistoryFilter, look_back, stream_of
@@ -132,6 +131,7 @@ def timeline(
     as_json: AsJson = False,
 ) -> None:
     """What was left out goes to stderr, and into the document."""
+    from app.cli.store import streams_and_hosts
     from backend.streams.timeline import load_timeline  # with the store's tables, which no history needs
 
     (lake, ref), clock = opened(name), services.clock()

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from app import services
-from app.cli.options import AsJson, At, TableName
+from app.cli.commands import AsJson, At, TableName
 from app.cli.output import Document, Shapes, fields_of, only, print_json, print_table, say, shaped
 from backend.format import ago, bytes_text, count_text, utc_text
 from backend.lake.find import MOST_MATCHES, FoundTable, LakeFinder

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from app import services
-from app.cli.options import AsJson, StreamName
+from app.cli.commands import AsJson, StreamName
 from app.cli.output import Shapes, only, print_json, say, shaped
 from app.cli.store import required_store
 from app.streams.text import preflight_sentence

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from app.cli.options import VERSION, AsJson, DryRun, OnHost
+from app.cli.commands import VERSION, AsJson, DryRun, OnHost
 from backend.query.process import start_process
 
 

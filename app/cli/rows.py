@@ -13,8 +13,8 @@ from typing import Annotated, Literal
 import typer
 
 from app import services
+from app.cli.commands import AsJson, At, TableName
 from app.cli.lake import opened
-from app.cli.options import AsJson, At, TableName
 from app.cli.output import Document, Shapes, only, print_json, print_table, say, shaped
 from app.summary import text as words
 from backend.changes.key import parse_names

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from app import services
-from app.cli.options import AsJson, Reason
+from app.cli.commands import AsJson, Reason
 from app.cli.output import Shapes, print_json, print_table, say, shaped
 from app.ui.view.words import job_words
 from backend.errors import JobError, JobResultMissingError, StreamNotFoundError

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from app import services
+from app.cli.commands import VERSION, AsJson, Reason, TableName
 from app.cli.lake import opened
-from app.cli.options import VERSION, AsJson, Reason, TableName
 from app.cli.output import Document, Shapes, only, print_json, print_table, say
 from app.versions.text import answer_text, file_words, pin_words, run_words
 from backend.format import ago, utc_text

@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 
 from app.cli.output import encoded
-from app.cli.streams.listing import SHAPES
+from app.cli.streams import SHAPES
 from backend.access import Actor
 from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
 from backend.jobs.model import JobKind, JobRequest

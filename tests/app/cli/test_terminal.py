@@ -1,5 +1,6 @@
 """What every command of `weir` does alike: its words on wrong input, what it prints, and how its process ends."""
 
+import re
 import shlex
 import shutil
 import signal
@@ -128,6 +129,8 @@ def test_names_of_columns_and_folders_cannot_drive_the_terminal(weir: Weir, home
 def test_help_lists_every_command(weir: Weir) -> None:
     answer = weir("--help")
     assert answer.code == 0
+    listed = re.findall(r"^  ([a-z]+) ", answer.out, re.MULTILINE)
+    assert len(listed) > 40 and [name for name in listed if weir(name, "--help").code != 0] == []
     for command in ("up", "ui", "host", "demo", "tables", "diff", "streams", "start", "stop", "restart", "health"):
         assert command in answer.out
     headings = [line for line in answer.out.splitlines() if line.endswith(":")]

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from app.cli.output import encoded
-from app.cli.streams.listing import SHAPES
+from app.cli.streams import SHAPES
 from backend.lake.history.change_feed import Arrival
 from backend.lake.lake import Lake
 from backend.settings import Settings, load_settings

@@ -12,7 +12,7 @@ import typer
 
 from app import services
 from app.cli import preflight
-from app.cli.options import AsJson, DryRun, Reason, StreamName
+from app.cli.commands import AsJson, DryRun, Reason, StreamName
 from app.cli.output import Document, Shapes, fields_of, only, print_json, print_table, say, shaped
 from app.cli.store import done_on_host, is_host_alive, required_store, stream_named, streams_and_hosts
 from app.streams.text import consequence, requeue_lines, requeue_samples, reset_lines

@@ -15,8 +15,8 @@ from typing import Annotated, Any
 import typer
 
 from app import services
+from app.cli.commands import VERSION, AsJson, At, DryRun, Reason, TableName
 from app.cli.lake import opened
-from app.cli.options import VERSION, AsJson, At, DryRun, Reason, TableName
 from app.cli.output import Shapes, print_json, print_table, say, shaped
 from app.cli.store import done_on_host, required_store
 from app.ui.view.acts import preview_lines, result_lines
