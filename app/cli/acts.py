@@ -1,15 +1,57 @@
-"""The commands of `weir` that act on tables, and their options.
+"""`weir optimize|vacuum|restore|rewind|repair|alter|clone|drop|undrop|purge T`, `weir apply FILE`, `weir dropped`: what
+an act on a table would do, and the request for it, which a host carries out.
 
-Rule: a command parses, calls, prints; what is behind it is imported when it runs, so that `weir` starts fast.
+Rule: nothing is asked for without a reason and, where rows or versions can be lost, the table's name typed once more.
 """
+# ruff: noqa: ARG001 - an act takes the table's name first, also where its arguments do not depend on it
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from inspect import Signature, signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from app import services
 from app.cli.commands import VERSION, AsJson, At, DryRun, Reason, TableName
+from app.cli.lake import opened
+from app.cli.output import Shapes, print_json, print_table, say, shaped
+from app.cli.store import done_on_host, required_store
+from app.ui.view.acts import preview_lines, result_lines
+from backend.errors import QueryError, SettingsError, StreamRefusedError
+from backend.format import bytes_text, count_text, utc_text
+from backend.lake.history.history import resolve_version
+from backend.maintenance.alter import read_column, read_pair, read_whole_name
+from backend.maintenance.clone_and_drop import DroppedTable, dropped_tables
+from backend.maintenance.model import (
+    ActPreview,
+    ActResult,
+    Alter,
+    Arguments,
+    Clone,
+    Drop,
+    Intent,
+    Optimize,
+    Purge,
+    Repair,
+    Restore,
+    Rewind,
+    TableAct,
+    Undrop,
+    Vacuum,
+    act_job,
+    digest,
+)
+from backend.maintenance.plan import load_preview
+from backend.streams.requeue import parse_repairs
 
+_SHAPES: Shapes = {
+    ActPreview: shaped(without=("typed",), empty_is_null=("refused", "way_out", "way_back"), needs_name="typed"),
+    TableAct: shaped("kind", without=("name",), table="name"),
+    DroppedTable: shaped(without=("root",)),
+}
 IntentFile = Annotated[
     Path | None,
     typer.Option("--intent", metavar="FILE", help="Write the act to a file for review instead of doing it."),
@@ -18,8 +60,88 @@ StopWriters = Annotated[
     bool, typer.Option("--stop-writers", help="Stop the streams that write it meanwhile, and start them again after.")
 ]
 Confirm = Annotated[str, typer.Option(metavar="TABLE", help="The table's name once more.")]
+ToVersion = Annotated[str, typer.Option("--to", metavar="VERSION", help=VERSION)]
+DroppedName = Annotated[str, typer.Argument(metavar="T", help="A dropped table, or the job that dropped it.")]
 
 
+# preview, confirm, job -------------------------------------------------------------------------------------------
+
+
+def _act(*, typed: bool = True) -> Callable[[Callable[..., Arguments]], Callable[..., int]]:
+    """The command of an act, from the function of its own options: those that every act takes follow them. `typed`:
+    whether the table's name once more is among these."""
+
+    def decorate(arguments_of: Callable[..., Arguments]) -> Callable[..., int]:
+        def command(
+            reason: Reason = "", confirm: Confirm = "", intent: IntentFile = None, dry_run: DryRun = False,
+            as_json: AsJson = False, **own: Any,
+        ) -> int:  # fmt: skip
+            planned = _planned(own["name"], arguments_of(**own))
+            return _carry_out(planned, reason, confirm, intent=intent, dry_run=dry_run, as_json=as_json)
+
+        *common, _ = signature(command).parameters.values()
+        shown = [option for option in common if typed or option.name != "confirm"]
+        command.__signature__ = Signature(  # type: ignore[attr-defined] # what typer reads
+            [*signature(arguments_of).parameters.values(), *shown]
+        )
+        return command
+
+    return decorate
+
+
+def _planned(name: str, arguments: Arguments) -> ActPreview:
+    settings, lake, store = services.settings(), services.lake(), services.existing_store()
+    return load_preview(settings, lake, store, name, arguments, now=services.now())
+
+
+def _carry_out(
+    planned: ActPreview, reason: str, confirm: str, *, dry_run: bool, as_json: bool, intent: Path | None = None,
+    noted: Mapping[str, str] | None = None,
+) -> int:  # fmt: skip
+    """The preview alone, the act written to a file, or the act; the exit code says whether it was done. `noted`: what
+    the audit trail keeps beside the act."""
+    name = planned.act.name
+    unnamed = intent is None and planned.typed and confirm not in (name, planned.act.uri)
+    if dry_run or planned.refused or unnamed:
+        print_json(planned, _SHAPES) if as_json else _say(planned)
+    if dry_run:
+        return 0
+    if planned.refused:
+        raise StreamRefusedError(f"{planned.act.kind} of {name}: {planned.refused}", hint=planned.way_out)
+    if unnamed:
+        raise StreamRefusedError("nothing was done", hint=f"say --confirm {name} once you have read what it does")
+    if intent is not None:
+        if not reason.strip():
+            hint = "--reason says it to the reviewer"
+            raise StreamRefusedError("nothing was written: a reason is required", hint=hint)
+        text = Intent.of(planned, reason).file(tuple(preview_lines(planned)), now=services.now())
+        intent.write_text(text, encoding="utf-8")
+        say(f"{intent}: {digest(text)}. `weir apply {intent}` does it while it would do the same.")
+        return 0
+    wanted = act_job(planned.act, actor=services.actor(), reason=reason)
+    job = done_on_host(required_store(), replace(wanted, parameters={**wanted.parameters, **(noted or {})}))
+    result = ActResult.of(job)
+    if as_json:
+        print_json({"preview": planned, "result": result, "job_id": job.job_id}, _SHAPES)
+    else:
+        for line in result_lines(result):
+            say(line)
+        say(f"Way back: {planned.way_back}.", style="dim")
+    return 0
+
+
+def _say(planned: ActPreview) -> None:
+    say(f"{planned.act.kind} of {planned.act.name}, v{planned.act.version}", style="bold")
+    if planned.refused:
+        say(f"refused: {planned.refused}", style="red")
+    for line in preview_lines(planned):
+        say(line)
+
+
+# the acts --------------------------------------------------------------------------------------------------------
+
+
+@_act(typed=False)
 def optimize(
     name: TableName,
     partition: Annotated[
@@ -35,66 +157,36 @@ def optimize(
     prove_rows: Annotated[
         bool, typer.Option("--prove-rows", help="Read every row of the old files and the new ones again, and compare.")
     ] = False,
-    reason: Reason = "",
-    intent: IntentFile = None,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-) -> int:
-    from app.cli import act_requests as acts
-    from backend.maintenance.model import Optimize
-
-    chosen = acts.partition_of(partition or ())
-    asked = Optimize(chosen, tuple(zorder or ()), full, purge, small_bytes, target_bytes, prove_rows)
-    return acts.act(acts.TypedAct(name, reason, intent=intent), asked, dry_run=dry_run, as_json=as_json)
+) -> Optimize:
+    pairs = _pairs(partition, "is no partition", "--partition day=2026-01-31")
+    chosen = {column: value or None for column, value in pairs.items()}
+    return Optimize(chosen, tuple(zorder or ()), full, purge, small_bytes, target_bytes, prove_rows)
 
 
+@_act()
 def vacuum(
     name: TableName,
     lite: Annotated[bool, typer.Option("--lite", help="Find the files by the log, not by listing the table.")] = False,
-    reason: Reason = "",
-    confirm: Confirm = "",
-    intent: IntentFile = None,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-) -> int:
-    from app.cli import act_requests as acts
-    from backend.maintenance.model import Vacuum
-
-    return acts.act(acts.TypedAct(name, reason, confirm, intent), Vacuum(lite), dry_run=dry_run, as_json=as_json)
+) -> Vacuum:
+    return Vacuum(lite)
 
 
+@_act()
 def restore(
     name: TableName,
-    to: Annotated[str, typer.Option("--to", metavar="VERSION", help=VERSION)],
+    to: ToVersion,
     keep_properties: Annotated[bool, typer.Option("--keep-properties", help="Today's properties stay.")] = False,
     stop_writers: StopWriters = False,
-    reason: Reason = "",
-    confirm: Confirm = "",
-    intent: IntentFile = None,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-) -> int:
-    from app.cli import act_requests as acts
-
-    asked = acts.restored(name, to, keeps_properties=keep_properties, stops_writers=stop_writers)
-    return acts.act(acts.TypedAct(name, reason, confirm, intent), asked, dry_run=dry_run, as_json=as_json)
+) -> Restore:
+    return Restore(_version(name, to), keep_properties, stop_writers)
 
 
-def rewind(
-    name: TableName,
-    to: Annotated[str, typer.Option("--to", metavar="VERSION", help=VERSION)],
-    reason: Reason = "",
-    confirm: Confirm = "",
-    intent: IntentFile = None,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-) -> int:
-    from app.cli import act_requests as acts
-
-    asked = acts.rewound(name, to)
-    return acts.act(acts.TypedAct(name, reason, confirm, intent), asked, dry_run=dry_run, as_json=as_json)
+@_act()
+def rewind(name: TableName, to: ToVersion) -> Rewind:
+    return Rewind(_version(name, to))
 
 
+@_act()
 def repair(
     name: TableName,
     where: Annotated[str, typer.Option("--where", help="SQL over a row: amount < 0.")],
@@ -106,19 +198,16 @@ def repair(
     from_version: Annotated[str | None, typer.Option(metavar="VERSION", help="Take its rows instead.")] = None,
     from_table: Annotated[str | None, typer.Option(metavar="T", help="Take its rows instead.")] = None,
     stop_writers: StopWriters = False,
-    reason: Reason = "",
-    confirm: Confirm = "",
-    intent: IntentFile = None,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-) -> int:
-    from app.cli import act_requests as acts
-
-    source = from_version, from_table
-    asked = acts.repaired(name, where, values or (), source, deletes=delete, stops_writers=stop_writers)
-    return acts.act(acts.TypedAct(name, reason, confirm, intent), asked, dry_run=dry_run, as_json=as_json)
+) -> Repair:
+    if delete == any((values, from_version, from_table)):
+        hint = "--set COLUMN=SQL, --from-version V, --from-table T, or --delete alone"
+        raise QueryError("a repair is told one thing that becomes of the rows", hint=hint)
+    number = None if from_version is None else _version(from_table or name, from_version)
+    source = from_table and services.lake().find(from_table).uri
+    return Repair(where, parse_repairs(values or ()), number, source, stop_writers)
 
 
+@_act()
 def alter(
     name: TableName,
     pairs: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a property.")] = None,
@@ -135,83 +224,69 @@ def alter(
         typer.Option("--add-constraint", metavar="NAME=SQL", help="Every row satisfies it: positive=amount >= 0."),
     ] = None,
     drop_constraints: Annotated[list[str] | None, typer.Option("--drop-constraint", metavar="NAME")] = None,
-    reason: Reason = "",
-    confirm: Confirm = "",
-    intent: IntentFile = None,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-) -> int:
-    from app.cli import act_requests as acts
+) -> Alter:
+    properties = _pairs(pairs, "sets no property", "--set delta.appendOnly=true")
+    new = list(map(read_column, add or ()))
+    renamed = (read_pair(text, such_as="--rename-column old=new") for text in rename or ())
+    asked = Alter(
+        {key.strip(): value.strip() for key, value in properties.items()},
+        tuple(unset or ()),
+        comment,
+        {column: kind for column, kind, _ in new},
+        {column: text for column, _, text in new if text},
+        {old: read_whole_name(to, such_as="new") for old, to in renamed},
+        tuple(read_whole_name(column, such_as="--drop-column discount") for column in drop or ()),
+        dict(read_pair(text, such_as="--widen-column amount=double") for text in widen or ()),
+        dict(read_pair(text, such_as="--add-constraint 'positive=amount >= 0'") for text in constraints or ()),
+        tuple(drop_constraints or ()),
+    )
+    if asked == Alter():
+        raise SettingsError("say --set KEY=VALUE, --unset KEY or what of its columns", hint="`weir alter --help`")
+    return asked
 
-    given = (add, rename, drop, widen, constraints, drop_constraints)
-    asked = acts.altered(pairs or (), unset or (), comment, acts.TypedColumns(*(texts or () for texts in given)))
-    return acts.act(acts.TypedAct(name, reason, confirm, intent), asked, dry_run=dry_run, as_json=as_json)
 
-
+@_act(typed=False)
 def clone(
     name: TableName,
     target: Annotated[str, typer.Argument(metavar="TARGET", help="A name below the same root, or a URI below a root.")],
     at: At = None,
     shallow: Annotated[bool, typer.Option("--shallow", help="It reads the data files of T; none is copied.")] = False,
-    reason: Reason = "",
-    intent: IntentFile = None,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-) -> int:
-    from app.cli import act_requests as acts
-
-    asked = acts.cloned(name, target, at, shallow=shallow)
-    return acts.act(acts.TypedAct(name, reason, intent=intent), asked, dry_run=dry_run, as_json=as_json)
+) -> Clone:
+    return Clone(target, None if at is None else _version(name, at), shallow)
 
 
-def drop(
-    name: TableName,
-    reason: Reason = "",
-    confirm: Confirm = "",
-    intent: IntentFile = None,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-) -> int:
-    from app.cli import act_requests as acts
-    from backend.maintenance.model import Drop
-
-    return acts.act(acts.TypedAct(name, reason, confirm, intent), Drop(), dry_run=dry_run, as_json=as_json)
+@_act()
+def drop(name: TableName) -> Drop:
+    return Drop()
 
 
-DroppedName = Annotated[str, typer.Argument(metavar="T", help="A dropped table, or the job that dropped it.")]
+@_act(typed=False)
+def undrop(name: DroppedName) -> Undrop:
+    return Undrop(name)
 
 
-def undrop(
-    name: DroppedName,
-    reason: Reason = "",
-    intent: IntentFile = None,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-) -> int:
-    from app.cli import act_requests as acts
-    from backend.maintenance.model import Undrop
-
-    return acts.act(acts.TypedAct(name, reason, intent=intent), Undrop(name), dry_run=dry_run, as_json=as_json)
+@_act()
+def purge(name: DroppedName) -> Purge:
+    return Purge(name)
 
 
-def purge(
-    name: DroppedName,
-    reason: Reason = "",
-    confirm: Confirm = "",
-    intent: IntentFile = None,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-) -> int:
-    from app.cli import act_requests as acts
-    from backend.maintenance.model import Purge
-
-    return acts.act(acts.TypedAct(name, reason, confirm, intent), Purge(name), dry_run=dry_run, as_json=as_json)
+def _version(name: str, version: str) -> int:
+    lake, ref = opened(name)
+    return resolve_version(lake, ref, version, services.clock())
 
 
-def dropped(as_json: AsJson = False) -> int:
-    from app.cli import act_requests as acts
+def _pairs(texts: Sequence[str] | None, wrong: str, such_as: str) -> dict[str, str]:
+    """ "NAME=VALUE" for each; raises `SettingsError`."""
+    pairs: dict[str, str] = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise SettingsError(f"{text!r} {wrong}", hint=f"such as {such_as}")
+        pairs[name] = value
+    return pairs
 
-    return acts.dropped(as_json=as_json)
+
+# an act in a file, and dropped tables ----------------------------------------------------------------------------
 
 
 def apply(
@@ -221,6 +296,33 @@ def apply(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
-    from app.cli import act_requests as acts
+    text = file.read_text(encoding="utf-8")
+    intent = Intent.parse(text)
+    planned = _planned(intent.act.uri, intent.act.arguments)
+    if moved := intent.moved(planned):
+        raise StreamRefusedError(
+            f"{intent.act.kind} of {intent.act.name} would do something else now: {'; '.join(moved)}",
+            hint="write the intent anew, and have that reviewed",
+        )
+    noted = {"intent": digest(text)} | ({"approved by": approved_by} if approved_by else {})
+    return _carry_out(planned, intent.reason, confirm, dry_run=dry_run, as_json=as_json, noted=noted)
 
-    return acts.apply(file, approved_by=approved_by, confirm=confirm, dry_run=dry_run, as_json=as_json)
+
+def dropped(as_json: AsJson = False) -> None:
+    tables = dropped_tables(services.settings())
+    if as_json:
+        print_json(tables, _SHAPES)
+    elif not tables:
+        say("No table was dropped that could be brought back.")
+    else:
+        print_table(
+            ("table", "job", "rows", "size", "dropped", "by", "reason"),
+            (
+                (
+                    table.name, table.job_id, count_text(table.num_rows), bytes_text(table.size_bytes),
+                    utc_text(datetime.fromisoformat(table.dropped_at)), table.actor, table.reason,
+                )
+                for table in tables
+            ),
+            right=("rows", "size"),
+        )  # fmt: skip

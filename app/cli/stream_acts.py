@@ -1,20 +1,46 @@
-"""The commands of `weir` that steer streams, and their options.
+"""`weir start|stop|drain|restart` of one stream, or of many that are chosen by a rule; `weir reset|requeue` of one.
 
-Rule: a command parses, calls, prints; what is behind it is imported when it runs.
+Rule: an act is the wish of a named person with a reason; the host carries it out. A wish is written for all streams or
+for none, and who was left out is said. Where rows change, the stream's name is typed once more; the host tries a
+repair, since expectations are Spark's SQL.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from app.cli.commands import AsJson, DryRun, StreamName
+from app import services
+from app.cli import preflight
+from app.cli.commands import AsJson, DryRun, Reason, StreamName
+from app.cli.output import Document, Shapes, fields_of, only, print_json, print_table, say, shaped
+from app.cli.store import done_on_host, is_host_alive, required_store, stream_named, streams_and_hosts
+from app.streams.text import consequence, requeue_lines, requeue_samples, reset_lines
+from backend.errors import SettingsError, StreamRefusedError
+from backend.format import things
+from backend.stream_model.backlog import Backlog
+from backend.stream_model.overrides import Setting, check_overrides, compare, parse_overrides, shown
+from backend.stream_model.stream import Action
+from backend.streams.acts import ActPlan, Selection, plan_acts
+from backend.streams.checkpoint import pinned_by
+from backend.streams.requeue import RequeueAnswer, load_request, preview_job, quarantine_of, requeue_job, why_not
+from backend.streams.reset import ResetLevel, ResetRequest, load_preview, parse_starts, reset_job
 
 if TYPE_CHECKING:
-    from backend.stream_model.stream import Action
+    from backend.store.store import ControlStore
+
+_WISH = only("name", "generation", "reason", "actor", "requested_at", desired="state")
+_AS_IT_IS = only("state", name="declaration.name", desired="desired.state")
+_RESET = shaped(without=("again",), empty_is_null=("refused",), reads_again="again")
+_SHAPES: Shapes = {
+    **preflight.SHAPES,
+    Setting: shaped(empty_is_null=("note",)),
+    Backlog: only("files", "rows", bytes="size_bytes"),
+}
+Confirm = Annotated[str, typer.Option(metavar="NAME", help="The stream's name once more.")]
 
 
-def _act(action: "Action") -> Callable[..., int]:
+def _act(action: Action) -> Callable[..., int]:
     """`weir start`, `stop`, `drain` and `restart` take the same."""
 
     def act(
@@ -56,20 +82,14 @@ def _act(action: "Action") -> Callable[..., int]:
         dry_run: DryRun = False,
         as_json: AsJson = False,
     ) -> int:
-        from app.cli import stream_requests as acts
-        from backend.streams.acts import Selection
-
         if through and action != "drain":
             raise typer.BadParameter("it says how to drain: weir drain … --through")
-        asked: Action = "drain through" if through else action
-
         if sum(map(bool, (name, everything, layer, tag, upstream_of, downstream_of))) != 1 or (downstream and not name):
             ways = "NAME [--downstream], --all, --layer, --tag, --upstream-of or --downstream-of"
             raise typer.BadParameter(f"choose streams in one way: {ways}")
         if not dry_run and reason is None:
             raise typer.BadParameter("it is needed: why, for those who come after", param_hint="--reason")
-        change = acts.Change(tuple(override or ()), as_declared)
-        if change and (action not in ("start", "restart") or not name or downstream):
+        if (override or as_declared) and (action not in ("start", "restart") or not name or downstream):
             raise typer.BadParameter("settings are those of one stream: weir start or restart NAME --set KEY=VALUE")
         key, _, value = tag.partition("=")
         selection = Selection(
@@ -81,14 +101,81 @@ def _act(action: "Action") -> Callable[..., int]:
             tag=(key, value),
             everything=everything,
         )
-        if dry_run:
-            return acts.preview(asked, selection, change, as_json=as_json)
-        return acts.request(asked, selection, reason or "", change, as_json=as_json)
+        asked: Action = "drain through" if through else action
+        settings = tuple(override or ()), as_declared
+        return _ask(asked, selection, None if dry_run else reason, settings, as_json=as_json)
 
     return act
 
 
 start, stop, drain, restart = _act("start"), _act("stop"), _act("drain"), _act("restart")
+
+
+def _ask(
+    action: Action, selection: Selection, reason: str | None, overriding: tuple[Sequence[str], bool], *, as_json: bool
+) -> int:
+    """Write the wishes, or say what would be asked of whom where `reason` is None; the exit code says whether they were
+    accepted, not whether they have been carried out. A start is asked for whatever a preflight finds; what stands
+    against it is said. `overriding`: `KEY=VALUE` texts, and whether the declared settings come back before these."""
+    store = required_store()
+    plan = plan_acts(action, selection, streams_and_hosts()[0], now=services.now())
+    preflights = {name: preflight.load(store, name) for name in plan.names} if action in ("start", "restart") else {}
+    settings_of, overrides = _settings(store, plan, *overriding)
+    alive, answers = True, dict[str, tuple[Document, str]]()  # by stream: for scripts and for people
+    if reason is None:
+        for status in plan.asked:
+            name, desired = status.declaration.name, status.desired.state.value if status.desired else "–"
+            document = _AS_IT_IS(status) | {"asked": False, "would_ask": action}
+            answers[name] = document, f"{name}: wanted {desired}, observed {status.state.value}"
+    else:
+        actor, now = services.actor(), store.now()
+        wishes = store.request_all(plan.names, action, reason=reason, actor=actor, now=now, overrides=overrides)
+        alive = is_host_alive(store.hosts(now=services.now()))
+        for wish in wishes:
+            words = f"{wish.state.value} asked for by {wish.actor}. `weir stream {wish.name}` shows when it is so."
+            answers[wish.name] = _WISH(wish) | {"asked": True, "host_alive": alive}, f"{wish.name}: {words}"
+    if as_json:
+        asked = [
+            document | {"settings": settings_of[name], "preflight": preflights.get(name)}
+            for name, (document, _) in answers.items()
+        ]
+        left_out = [{"name": stream.name, "asked": False, "left_out": stream.why} for stream in plan.left_out]
+        print_json(asked[0] if selection.name and reason is not None else [*asked, *left_out], _SHAPES)
+        return 0
+    if reason is None:
+        say(f"{action} would be asked of {things(len(plan.asked), 'stream')}, in this order. Nothing was asked.")
+    for name, (_, line) in answers.items():
+        say(line)
+        if settings := settings_of[name]:
+            rows = ((each.key, *map(shown, (each.declared, each.now, each.after)), each.note) for each in settings)
+            print_table(("setting", "declared", "now", "after", ""), rows)
+        if (against := preflights.get(name)) and not against.ok:
+            preflight.say_checks(against.failed)
+            say(consequence(against), style="yellow")
+    if plan.left_out:
+        print_table(("left out", "why"), ((stream.name, stream.why) for stream in plan.left_out))
+    if answers and not alive:
+        say("No host is alive: it will be done when one starts (`weir host`).", style="yellow")
+    return 0
+
+
+def _settings(
+    store: "ControlStore", plan: ActPlan, texts: Sequence[str], as_declared: bool
+) -> tuple[dict[str, tuple[Setting, ...]], dict[str, dict[str, str]]]:
+    """What each stream is overridden with now and afterwards, and all overrides afterwards of those of which something
+    was said; raises `OverrideError` where it cannot be."""
+    declarations, settings_of = store.declarations(), dict[str, tuple[Setting, ...]]()
+    overrides = dict[str, dict[str, str]]()
+    for status in plan.asked:
+        declared, before = declarations[status.declaration.name], status.desired.overrides if status.desired else {}
+        if not texts and not as_declared:
+            settings_of[declared.name] = compare(declared, before, before)
+            continue
+        after = {**({} if as_declared else before), **parse_overrides(texts)}
+        check_overrides(declared, after)
+        overrides[declared.name] = after
+        settings_of[declared.name] = compare(declared, before, after, pinned_by(services.settings(), declared))
+    return settings_of, overrides
 
 
 def reset(
@@ -103,15 +190,40 @@ def reset(
             "--from", metavar="WHERE", help="Begin at a version, time or offsets; SOURCE=WHERE for each of several."
         ),
     ] = None,
-    reason: Annotated[str, typer.Option(help="Why; kept in the audit trail.")] = "",
-    confirm: Annotated[str, typer.Option(metavar="NAME", help="The stream's name once more.")] = "",
+    reason: Reason = "",
+    confirm: Confirm = "",
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
-    from app.cli import reset
-
-    act = reset.TypedReset(name, reset.level_of(level, begin or ()), tuple(begin or ()), reason, confirm)
-    return reset.reset(act, dry_run=dry_run, as_json=as_json)
+    if bool(begin) is not (level in (None, "from")):
+        raise SettingsError("say --from WHERE, or --level reprocess, full or undo", hint="`weir reset --help`")
+    wanted, settings, lake, store = ResetLevel(level or "from"), services.settings(), services.lake(), required_store()
+    statuses, _ = streams_and_hosts()
+    declared = next((status.declaration for status in statuses if status.declaration.name == name), None)
+    starts = parse_starts(lake, declared, begin, services.clock()) if declared and begin else {}
+    preview = load_preview(settings, lake, store, statuses, name=name, level=wanted, now=services.now(), starts=starts)
+    if dry_run or not (preview.refused or confirm == name):
+        if as_json:
+            print_json(_RESET(preview), _SHAPES)
+        else:
+            say(f"{name}: {preview.effect}", style="bold")
+            if preview.refused:
+                say(f"refused: {preview.refused}", style="red")
+            for line in reset_lines(preview):
+                say(line)
+    if dry_run:
+        return 0
+    if preview.refused:
+        raise StreamRefusedError(f"{name} is not reset: {preview.refused}")
+    if confirm != name:
+        raise StreamRefusedError("nothing was done", hint=f"say --confirm {name} once you have read what it does")
+    job = done_on_host(store, reset_job(ResetRequest(name, wanted, starts), actor=services.actor(), reason=reason))
+    if as_json:
+        print_json(_RESET(preview) | {"job_id": job.job_id}, _SHAPES)
+    else:
+        say(f"{name}: {preview.effect}.")
+        say(f"Take it back with `weir reset {name} --level undo`; start it with `weir start {name}`.", style="dim")
+    return 0
 
 
 def requeue(
@@ -121,12 +233,43 @@ def requeue(
         list[str] | None,
         typer.Option("--set", metavar="COLUMN=SQL", help="A new value, of the row as it was: amount = abs(amount)."),
     ] = None,
-    reason: Annotated[str, typer.Option(help="Why; kept in the audit trail.")] = "",
-    confirm: Annotated[str, typer.Option(metavar="NAME", help="The stream's name once more.")] = "",
+    reason: Reason = "",
+    confirm: Confirm = "",
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
-    from app.cli import requeue
-
-    act = requeue.TypedRequeue(name, where, tuple(repair or ()), reason, confirm)
-    return requeue.requeue(act, dry_run=dry_run, as_json=as_json)
+    store = required_store()
+    status = stream_named(name, streams_and_hosts()[0])
+    request = load_request(services.lake(), status.declaration, where, repair or ())
+    refused, is_preview = why_not(status), dry_run or confirm != name
+    if refused and not dry_run:
+        raise StreamRefusedError(f"no row of {name} is requeued: {refused}")
+    actor = services.actor()
+    wanted = preview_job(request, actor=actor) if is_preview else requeue_job(request, actor=actor, reason=reason)
+    job = done_on_host(store, wanted)
+    answer = RequeueAnswer.of(job)
+    if as_json:
+        document = fields_of(answer) | {
+            "left": answer.left,
+            "stream": name,
+            "quarantine": quarantine_of(status.declaration),
+            "version": request.version,
+            "where": request.where or None,
+            "set": request.repairs,
+            "refused": refused or None,
+        }
+        print_json(document if is_preview else document | {"job_id": job.job_id})
+    elif is_preview:
+        for line in requeue_lines(answer, request, status.declaration):
+            say(line)
+        if refused:
+            say(f"refused: {refused}", style="red")
+        if samples := requeue_samples(answer):
+            say()
+            print_table(tuple(samples[0]), (tuple(sample.values()) for sample in samples))
+    else:
+        say(f"{name}: {answer.sentence()}.")
+        say(f"Start it with `weir start {name}`.", style="dim")
+    if is_preview and not dry_run:
+        raise StreamRefusedError("nothing was done", hint=f"say --confirm {name} once you have read what it does")
+    return 0

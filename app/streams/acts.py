@@ -5,7 +5,7 @@ will be and asks for a reason. What is requeued is what was tried, the same rows
 forbids nothing; what failed is said with what will happen.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 import streamlit as st
@@ -33,7 +33,7 @@ from app.ui.view.words import markdown_safe, sentence
 from app.ui.work import follow_job
 from backend.errors import LakehouseError
 from backend.format import things
-from backend.jobs.model import Job, JobRequest, JobState
+from backend.jobs.model import Job, JobState
 from backend.stream_model.overrides import (
     TRIGGER,
     Setting,
@@ -45,7 +45,7 @@ from backend.stream_model.overrides import (
     shown,
     spark_conf_of,
 )
-from backend.stream_model.stream import Action, StreamDeclaration
+from backend.stream_model.stream import StreamDeclaration
 from backend.streams.acts import ActPlan, plan_of
 from backend.streams.checkpoint import Starts
 from backend.streams.faults import Check, Outcome
@@ -60,7 +60,7 @@ from backend.streams.requeue import (
     why_never,
     why_not,
 )
-from backend.streams.reset import ResetLevel, ResetPreview, ResetRequest, parse_starts, reset_job
+from backend.streams.reset import ResetLevel, ResetRequest, parse_starts, reset_job
 from backend.streams.verdict import StreamStatus, why_not_stopped
 
 MOST_LOG_ENTRIES = 50
@@ -70,26 +70,17 @@ _ACT = "act"
 
 def act_buttons(statuses: Sequence[StreamStatus], *, key: str) -> None:
     """The three buttons for one or several streams; a click opens the dialog on the next full run."""
-    options = acts_on_all(statuses, refused=viewer.read_only_reason())
-    for act in options:
-        clicked = st.button(
-            act.label,
-            key=f"{key}_{act.action}",
-            icon=act.icon,
-            disabled=act.blocked is not None,
-            help=markdown_safe(act.blocked or act.effect),
-        )
-        if clicked:
-            dialogs.open_dialog(_ACT, plan_of(act.action, statuses))
+    for act in acts_on_all(statuses, refused=viewer.read_only_reason()):
+        plan, name = plan_of(act.action, statuses), f"{key}_{act.action}"
+        dialogs.button(_ACT, plan, act.label, key=name, icon=act.icon, effect=act.effect, blocked=act.blocked)
 
 
 def start_button(status: StreamStatus, *, key: str) -> None:
     """Start for another stream than the page's own, where it may be started."""
     act = acts(status, refused=viewer.read_only_reason())[0]
     name = status.declaration.name
-    label, effect = f"Start {markdown_safe(name)}", markdown_safe(act.blocked or act.effect)
-    if st.button(label, key=key, icon=act.icon, disabled=act.blocked is not None, help=effect):
-        dialogs.open_dialog(_ACT, plan_of("start", [status], named=[name]))
+    plan = plan_of("start", [status], named=[name])
+    dialogs.button(_ACT, plan, f"Start {name}", key=key, icon=act.icon, effect=act.effect, blocked=act.blocked)
 
 
 def blocked_caption(statuses: Sequence[StreamStatus]) -> None:
@@ -125,7 +116,10 @@ def _ask(plan: ActPlan) -> None:
     below = streams_below(plan.names, reading.streams, now=reading.read_at)
     if downstream := downstream_sentence(action, below):
         st.markdown(markdown_safe(downstream))
-    overrides, wrong = _overrides(asked[0].declaration.name) if len(asked) == 1 and action != "stop" else ({}, False)
+    overrides: Mapping[str, Mapping[str, str]] | None = {}
+    if len(asked) == 1 and action != "stop":
+        _before_start(asked[0].declaration.name)
+        overrides = _overrides(asked[0].declaration.name)
     silent = host_sentence(reading.hosts, now=reading.read_at, stale_s=services.settings().host.heartbeat_stale_s)
     if silent:
         st.warning(f"{silent} The request is kept and carried out when a host comes.", icon=":material/cloud_off:")
@@ -141,33 +135,18 @@ def _ask(plan: ActPlan) -> None:
             if len(plan.names) > 1 or others:
                 ticked["through"] = st.checkbox("Until all of it is through, in the graph's order", key="act_through")
 
-    if reason := dialogs.reason(_ACT, label=action.capitalize(), boxes=boxes, disabled=wrong):
-        names = [*plan.names, *(others if ticked.get("downstream") else ())]
-        order = [status.declaration.name for status in in_graph_order(reading.streams, now=reading.read_at)]
-        names.sort(key=lambda name: order.index(name) if name in order else len(order))
-        drain: Action = "drain through" if ticked.get("through") else "drain"
-        _send(drain if ticked.get("drain") or ticked.get("through") else action, names, reason, overrides)
-
-
-def _overrides(name: str) -> tuple[dict[str, dict[str, str]], bool]:
-    """What one stream shall run with, by its name, and whether that cannot be."""
-    before_start(name)
-    try:
-        chosen = overrides_input(name)
-    except LakehouseError as exc:
-        errors.show(exc)
-        return {}, True
-    return ({} if chosen is None else {name: chosen}), False
-
-
-def _send(action: Action, names: Sequence[str], reason: str, overrides: Mapping[str, Mapping[str, str]]) -> None:
-    try:
-        store = services.store()
-        store.request_all(names, action, reason=reason, actor=viewer.actor(), now=store.now(), overrides=overrides)
-    except LakehouseError as exc:
-        errors.show(exc)
+    reason = dialogs.reason(_ACT, label=action.capitalize(), boxes=boxes, disabled=overrides is None)
+    if reason is None:
         return
-    dialogs.asked(_ACT, f"{action.capitalize()} asked for {_subject(names)}; the host does it next.")
+    names = [*plan.names, *(others if ticked.get("downstream") else ())]
+    order = [status.declaration.name for status in in_graph_order(reading.streams, now=reading.read_at)]
+    names.sort(key=lambda name: order.index(name) if name in order else len(order))
+    if ticked.get("through") or ticked.get("drain"):
+        action = "drain through" if ticked.get("through") else "drain"
+    with errors.boundary():
+        store, actor = services.store(), viewer.actor()
+        store.request_all(names, action, reason=reason, actor=actor, now=store.now(), overrides=overrides or {})
+        dialogs.asked(_ACT, f"{action.capitalize()} asked for {_subject(names)}; the host does it next.")
 
 
 def _subject(names: Sequence[str]) -> str:
@@ -185,7 +164,7 @@ def checklist(name: str) -> None:
     st.caption("Read without Spark, a few seconds ago at most: checkpoint, logs of sources and sink, leases, disk.")
 
 
-def before_start(name: str) -> None:
+def _before_start(name: str) -> None:
     """In the dialog of a start: what failed, with what will happen, and what is not as it should be."""
     with st.spinner("Looking at checkpoint, sources and sink …"):
         preflight = cache.preflight(name)
@@ -202,23 +181,24 @@ def _show_checks(checks: list[Check]) -> None:
         st.markdown(f"{state_mark(check.outcome.value)} {check_text(check)}")
 
 
-def overrides_input(name: str) -> dict[str, str] | None:
-    """What the stream shall run with from now on in place of declared settings; None where that stays as it is.
-
-    Raises `OverrideError` for what cannot be set.
-    """
+def _overrides(name: str) -> dict[str, dict[str, str]] | None:
+    """What the stream shall run with from now on in place of declared settings, by its name; empty where that stays as
+    it is, None where it cannot be, which is said."""
     store = services.store()
     declared, wanted = store.declarations()[name], store.desired().get(name)
     before = wanted.overrides if wanted else {}
-    after = (
-        _fields(declared, before) if st.toggle("With other settings", value=bool(before), key="act_overrides") else {}
-    )
-    check_overrides(declared, after)
-    settings = compare(declared, before, after, cache.pinned_conf(name))
+    try:
+        others = st.toggle("With other settings", value=bool(before), key="act_overrides")
+        after = _fields(declared, before) if others else {}
+        check_overrides(declared, after)
+        settings = compare(declared, before, after, cache.pinned_conf(name))
+    except LakehouseError as exc:
+        errors.show(exc)
+        return None
     if settings:
-        st.markdown("\n".join(f"- {line}" for line in difference_lines(settings)))
+        st.markdown("\n".join(f"- {_difference(setting)}" for setting in settings))
         st.caption("Settings hold for every later start, until somebody asks for others.")
-    return after if after != dict(before) else None
+    return {name: after} if after != dict(before) else {}
 
 
 def _fields(declared: StreamDeclaration, before: Mapping[str, str]) -> dict[str, str]:
@@ -237,12 +217,8 @@ def _fields(declared: StreamDeclaration, before: Mapping[str, str]) -> dict[str,
     return chosen_overrides(values, typed, parse_overrides(line for line in (lines or "").splitlines() if line.strip()))
 
 
-def difference_lines(settings: Iterable[Setting]) -> list[str]:
-    """What changes, in Markdown, a line a setting; and what keeps a change from taking effect."""
-    return [_difference(setting) for setting in settings]
-
-
 def _difference(setting: Setting) -> str:
+    """What changes, in Markdown, and what keeps the change from taking effect."""
     now, after = markdown_safe(shown(setting.now)), markdown_safe(shown(setting.after))
     change = f"{now} → **{after}**" if setting.changes else f"{after}, as it is"
     declared = "" if setting.declared == setting.now else f" (declared: {markdown_safe(shown(setting.declared))})"
@@ -260,7 +236,6 @@ def chosen_overrides(declared: Mapping[str, str], typed: Mapping[str, str], spar
 
 
 _REQUEUE, _TRIED = "requeue", "_requeue_tried"
-_WHERE, _SET = "requeue_where", "requeue_set"
 SAMPLES = Look(alt="Some of the chosen rows, before and after the repair")
 
 
@@ -299,21 +274,16 @@ def _requeue_dialog(name: str) -> None:
 
 def _choose_rows(declared: StreamDeclaration) -> None:
     with st.form("requeue_choice", border=False):
-        where = st.text_input("Which rows", key=_WHERE, placeholder="all, or SQL over a row: amount < 0")
-        repairs = st.text_area(
-            "Repair", key=_SET, height=90, placeholder="amount = abs(amount)", help="One line a column: column = SQL"
-        )
+        where = st.text_input("Which rows", key="requeue_where", placeholder="all, or SQL over a row: amount < 0")
+        example, help_text = "amount = abs(amount)", "One line a column: column = SQL"
+        repairs = st.text_area("Repair", key="requeue_set", height=90, placeholder=example, help=help_text)
         tried = st.form_submit_button("Preview", key="requeue_try", icon=":material/visibility:")
     if tried:
         st.session_state.pop(_TRIED, None)
         lines = [line for line in (repairs or "").splitlines() if line.strip()]
         request = load_request(services.lake(), declared, where or "", lines)
-        job = _submit(preview_job(request, actor=viewer.actor()))
+        job = services.store().jobs.submit(preview_job(request, actor=viewer.actor()), now=services.now())
         st.session_state[_TRIED] = request, job.job_id
-
-
-def _submit(wanted: JobRequest) -> Job:
-    return services.store().jobs.submit(wanted, now=services.now())
 
 
 def _outcome(status: StreamStatus, request: RequeueRequest, job: Job | None) -> None:
@@ -332,16 +302,15 @@ def _outcome(status: StreamStatus, request: RequeueRequest, job: Job | None) -> 
         st.markdown("\n".join(f"- {markdown_safe(line)}" for line in lines))
         if samples := requeue_samples(answer):
             show(pd.DataFrame(samples), SAMPLES, key="requeue_samples")
-        _ask_requeue(status, request, answer)
-
-
-def _ask_requeue(status: StreamStatus, request: RequeueRequest, answer: RequeueAnswer) -> None:
-    if refused := why_not(status) or ("" if answer.met else "no row would go"):
-        st.warning(f"Nothing can be requeued now: {markdown_safe(refused)}.", icon=":material/block:")
-    elif reason := dialogs.reason(_REQUEUE, label=requeue_label(answer), typed=request.stream):
-        _submit(requeue_job(request, actor=viewer.actor(), reason=reason))
-        done = f"Asked for {request.stream}; its host does it next. The operation log says what came of it."
-        dialogs.asked(_REQUEUE, done)
+        refused = why_not(status) or ("" if answer.met else "no row would go")
+        dialogs.ask(
+            _REQUEUE,
+            f"Nothing can be requeued now: {refused}." if refused else "",
+            label=requeue_label(answer),
+            typed=request.stream,
+            job=lambda reason: requeue_job(request, actor=viewer.actor(), reason=reason),
+            done=f"Asked for {request.stream}; its host does it next. The operation log says what came of it.",
+        )
 
 
 # reset a stopped stream, or undo the last reset -----------------------------------------------------------------------
@@ -355,9 +324,8 @@ def reset_button(status: StreamStatus) -> None:
     blocked = viewer.read_only_reason()
     if blocked is None and (why := why_not_stopped(status)):
         blocked = sentence(why)
-    effect = markdown_safe(blocked or "Read everything again, with its tables or without, or undo the last reset")
-    if st.button("Reset…", key="one_reset", icon=":material/replay:", disabled=blocked is not None, help=effect):
-        dialogs.open_dialog(_RESET, status.declaration.name)
+    name, effect = status.declaration.name, "Read everything again, with its tables or without, or undo the last reset"
+    dialogs.button(_RESET, name, "Reset…", key="one_reset", icon=":material/replay:", effect=effect, blocked=blocked)
 
 
 def reset_dialog() -> None:
@@ -381,14 +349,18 @@ def _reset_dialog(name: str) -> None:
         preview = cache.reset_preview(name, level, starts)
         st.markdown(f"**{markdown_safe(sentence(preview.effect))}**")
         st.markdown("\n".join(f"- {markdown_safe(line)}" for line in reset_lines(preview)))
-        if refused := preview.refused or viewer.why_no_job():
-            st.warning(f"It cannot be done now: {markdown_safe(refused)}.", icon=":material/block:")
-        else:
-            _ask_reset(preview, starts)
+        dialogs.ask(
+            _RESET,
+            f"It cannot be done now: {preview.refused}." if preview.refused else "",
+            label=RESET_LABELS[level],
+            typed=name,
+            job=lambda reason: reset_job(ResetRequest(name, level, starts), actor=viewer.actor(), reason=reason),
+            done=f"{RESET_LABELS[level]}: asked for {name}; its host does it next.",
+        )
 
 
 def _starts(name: str) -> Starts | None:
-    """Where each source begins; None, with the reason said, until that can be told."""
+    """Where each source begins; None until that is said."""
     declared = next(stream.declaration for stream in cache.streams_reading().streams if stream.declaration.name == name)
     wheres = []
     for source in declared.inputs:
@@ -399,16 +371,4 @@ def _starts(name: str) -> Starts | None:
     if len(wheres) < len(declared.inputs):
         st.caption("Say where to begin, and press Enter.")
         return None
-    try:
-        return parse_starts(services.lake(), declared, wheres, viewer.clock())
-    except LakehouseError as exc:
-        errors.show(exc)
-        return None
-
-
-def _ask_reset(preview: ResetPreview, starts: Starts) -> None:
-    stream, level = preview.stream, preview.level
-    if reason := dialogs.reason(_RESET, label=RESET_LABELS[level], typed=stream):
-        job = reset_job(ResetRequest(stream, level, starts), actor=viewer.actor(), reason=reason)
-        services.store().jobs.submit(job, now=services.now())
-        dialogs.asked(_RESET, f"{RESET_LABELS[level]}: asked for {stream}; its host does it next.")
+    return parse_starts(services.lake(), declared, wheres, viewer.clock())

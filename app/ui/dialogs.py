@@ -9,8 +9,9 @@ from typing import Literal, NoReturn, TypeVar
 
 import streamlit as st
 
-from app import cache
-from app.ui.view.words import markdown_safe
+from app import cache, services, viewer
+from app.ui.view.words import markdown_safe, sentence
+from backend.jobs.model import JobRequest
 
 Subject = TypeVar("Subject")
 _MISSING = {  # by whether a name must be typed
@@ -23,6 +24,13 @@ def open_dialog(kind: str, subject: object) -> NoReturn:
     """For a click: the page's next full run opens the dialog."""
     st.session_state[_pending(kind)] = subject
     st.rerun()
+
+
+def button(kind: str, subject: object, label: str, *, key: str, icon: str, effect: str, blocked: str | None) -> None:
+    """Opens the dialog of the subject on the next full run; `blocked`: why it is off."""
+    help_text = markdown_safe(blocked or effect)
+    if st.button(markdown_safe(label), key=key, icon=icon, disabled=bool(blocked), help=help_text):
+        open_dialog(kind, subject)
 
 
 def dialog(
@@ -62,6 +70,18 @@ def reason(
         return why.strip()
     st.error(_MISSING[bool(typed)], icon=":material/edit:")
     return None
+
+
+def ask(kind: str, refused: str, *, label: str, typed: str, job: Callable[[str], JobRequest], done: str) -> None:
+    """The end of a dialog that has said what will happen: why it cannot be, or the form, and once that was sent the
+    `job` of its reason, which a host does next."""
+    if refused:
+        st.warning(markdown_safe(refused), icon=":material/block:")
+    elif silent := viewer.why_no_job():
+        st.warning(markdown_safe(sentence(silent)), icon=":material/cloud_off:")
+    elif why := reason(kind, label=label, typed=typed):
+        services.store().jobs.submit(job(why), now=services.now())
+        asked(kind, done)
 
 
 def asked(kind: str, message: str) -> NoReturn:

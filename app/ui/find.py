@@ -9,22 +9,13 @@ import streamlit as st
 
 from app import cache, errors, navigation, state
 from app.ui.lake import match_words
-from app.ui.view.acts import GLYPHS, LABELS
+from app.ui.view.acts import ACTS
 from app.ui.view.words import LinkTarget, markdown_safe
 from backend.format import cut, things
-from backend.jobs.model import JobKind
 from backend.lake.find import FoundTable, Where
 
 MOST_TABLES = 12
 MOST_PLACES = 6
-# Acts on tables, and the page of a table where each is done; without a table there are those on dropped ones.
-ACTS = {
-    **dict.fromkeys((JobKind.OPTIMIZE, JobKind.VACUUM), "health"),
-    **dict.fromkeys((JobKind.RESTORE, JobKind.REWIND, JobKind.CLONE), "versions"),
-    JobKind.REPAIR: "changes",
-    **dict.fromkeys((JobKind.ALTER, JobKind.DROP), "properties"),
-    **dict.fromkeys((JobKind.UNDROP, JobKind.PURGE), "acts"),
-}
 
 
 def matching(places: Iterable[LinkTarget], words: str) -> list[LinkTarget]:
@@ -141,8 +132,8 @@ def _places() -> Iterator[LinkTarget]:
         name = status.declaration.name
         yield LinkTarget("stream", f"Stream {name}", {state.STREAM: name})
     table = state.table()
-    for kind, page in ACTS.items():
+    for label, icon, page in ACTS.values():
         if page == "acts":
-            yield LinkTarget(page, f"{LABELS[kind]}…", icon=GLYPHS[kind])
+            yield LinkTarget(page, f"{label}…", icon=icon)
         elif table:
-            yield LinkTarget(page, f"{LABELS[kind]}… {table}", {state.TABLE: table}, GLYPHS[kind])
+            yield LinkTarget(page, f"{label}… {table}", {state.TABLE: table}, icon)

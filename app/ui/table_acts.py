@@ -4,7 +4,6 @@ Rule: the dialog says in figures what will happen, then asks. A click asks the s
 again, does it, and proves it; the Acts page shows how far it is.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import streamlit as st
@@ -12,32 +11,17 @@ import streamlit as st
 from app import cache, errors, services, state, viewer
 from app.navigation import table_link
 from app.ui import dialogs
-from app.ui.view.acts import GLYPHS, LABELS, act_title, loss_text, preview_lines
+from app.ui.view.acts import ACTS, act_title, loss_text, preview_lines
 from app.ui.view.words import markdown_safe, sentence
 from backend.changes.model import VersionDiff
 from backend.errors import LakehouseError
 from backend.lake.files.file_sizes import partition_codes
 from backend.lake.history.history import resolve_version
-from backend.lake.model import Metadata, TableRef
+from backend.lake.model import TableRef
 from backend.lake.storage.folder import normal_uri
 from backend.lake.table.schema import column_names, partition_values
 from backend.maintenance.alter import read_column, read_pair
-from backend.maintenance.model import (
-    ActPreview,
-    Alter,
-    Arguments,
-    Clone,
-    Drop,
-    Optimize,
-    Purge,
-    Repair,
-    Restore,
-    Rewind,
-    TableAct,
-    Undrop,
-    Vacuum,
-    act_job,
-)
+from backend.maintenance.model import Alter, Arguments, Clone, Optimize, Repair, Restore, Rewind, TableAct, act_job
 from backend.streams.requeue import parse_repairs
 
 _ACT = "table_act"
@@ -46,12 +30,9 @@ WHOLE = "All of the table"
 
 def act_button(ref: TableRef, version: int, arguments: Arguments, *, key: str, label: str = "") -> None:
     """Opens the dialog on the next full run; off where nobody may act here. `label`: not the act's own."""
-    blocked = viewer.read_only_reason()
-    effect = blocked or "Says first what it will do, and asks for a reason"
-    kind = arguments.kind
-    words = markdown_safe(f"{label or LABELS[kind]}…")
-    if st.button(words, key=key, icon=GLYPHS[kind], disabled=blocked is not None, help=markdown_safe(effect)):
-        dialogs.open_dialog(_ACT, TableAct(ref.uri, ref.name, version, arguments))
+    look, effect = ACTS[arguments.kind], "Says first what it will do, and asks for a reason"
+    act, blocked = TableAct(ref.uri, ref.name, version, arguments), viewer.read_only_reason()
+    dialogs.button(_ACT, act, f"{label or look.label}…", key=key, icon=look.icon, effect=effect, blocked=blocked)
 
 
 def is_written_here(uri: str) -> bool:
@@ -67,43 +48,56 @@ def act_dialog() -> None:
 
 def _dialog(act: TableAct) -> None:
     with errors.boundary():
-        choose: dict[type, Callable[[TableAct], Arguments | None]] = {
-            Optimize: _optimize, Vacuum: _as_asked, Restore: _restore, Rewind: _as_asked, Repair: _repair,
-            Alter: _alter, Clone: _clone, Drop: _as_asked, Undrop: _as_asked, Purge: _as_asked,
-        }  # fmt: skip
-        arguments = choose[type(act.arguments)](act)
-        if arguments is None:
+        arguments = _chosen(act)
+        if isinstance(arguments, str):
+            st.caption(arguments)
             return
         asked = replace(act, arguments=arguments)
         planned = cache.act_preview(asked)
         st.markdown("\n".join(f"- {markdown_safe(line)}" for line in preview_lines(planned)))
         if planned.refused:
             cache.act_preview.clear(asked)  # whoever does what it says opens the dialog again at once
-            way_out = f" {sentence(planned.way_out)}" if planned.way_out else ""
-            st.warning(markdown_safe(f"{sentence(planned.refused)}{way_out}"), icon=":material/block:")
-        elif silent := viewer.why_no_job():
-            st.warning(markdown_safe(sentence(silent)), icon=":material/cloud_off:")
-        else:
-            _ask(planned)
-
-
-def _ask(planned: ActPreview) -> None:
-    act = planned.act
-    if reason := dialogs.reason(_ACT, label=LABELS[act.kind], typed=act.name if planned.typed else ""):
-        services.store().jobs.submit(act_job(act, actor=viewer.actor(), reason=reason), now=services.now())
-        done = f"{act_title(act.kind, act.name)}: asked for. Its host does it next; Acts shows how far it is."
-        dialogs.asked(_ACT, done)
+        title = act_title(asked.kind, act.name)
+        dialogs.ask(
+            _ACT,
+            f"{sentence(planned.refused)} {sentence(planned.way_out)}".strip(),
+            label=ACTS[asked.kind].label,
+            typed=act.name if planned.typed else "",
+            job=lambda reason: act_job(planned.act, actor=viewer.actor(), reason=reason),
+            done=f"{title}: asked for. Its host does it next; Acts shows how far it is.",
+        )
 
 
 # what is chosen in the dialog ------------------------------------------------------------------------------------
 
 
-def _optimize(act: TableAct) -> Optimize:
-    """All of it or one partition, laid out by columns or not; or without deletion vectors."""
-    asked = act.arguments
-    assert isinstance(asked, Optimize)
-    if asked.purge:
-        return replace(asked, prove_rows=_proves_rows())
+def _chosen(act: TableAct) -> Arguments | str:
+    """What is asked once that was chosen; a sentence where something is still to be said."""
+    match act.arguments:
+        case Optimize() as asked:
+            asked = asked if asked.purge else _optimize(act, asked)
+            label = "Prove each row: read the old files and the new ones again, and compare"
+            return replace(asked, prove_rows=st.checkbox(label, key="act_prove_rows"))
+        case Restore() as asked:
+            label = "Keep today's properties (retention, change feed, owner, …)"
+            keeps = st.checkbox(label, value=True, key="act_keeps_properties")
+            return replace(asked, keeps_properties=keeps, stops_writers=_stops_writers(act))
+        case Clone() as asked:
+            help_text = "A name below the same root, or an address below another one."
+            target = st.text_input("Where to", key="act_target", placeholder=f"{act.name}_copy", help=help_text) or ""
+            shallow = st.checkbox("Shallow: reads the data files of this table", key="act_shallow")
+            if not target.strip():
+                return "Say where to, and press Enter."
+            return replace(asked, target=target.strip(), shallow=shallow)
+        case Repair() as asked:
+            return _repair(act, asked)
+        case Alter() as asked:
+            return _alter(act) if asked == Alter() else asked
+    return act.arguments
+
+
+def _optimize(act: TableAct, asked: Optimize) -> Optimize:
+    """All of it or one partition, laid out by columns or not."""
     snapshot = services.lake().snapshot(services.lake().find(act.uri))
     partition: dict[str, str | None] = {}
     if snapshot.metadata.partition_columns:
@@ -114,23 +108,7 @@ def _optimize(act: TableAct) -> Optimize:
     if "delta.clustering" not in snapshot.domains:
         help_text = "ZORDER BY: rows that are near in these columns come to lie in the same files. Rewrites all files."
         zorder = st.multiselect("Lay rows out by", columns, key="act_zorder", help=help_text, max_selections=4)
-    return replace(asked, partition=partition, zorder_by=tuple(zorder), prove_rows=_proves_rows())
-
-
-def _proves_rows() -> bool:
-    return st.checkbox("Prove each row: read the old files and the new ones again, and compare", key="act_prove_rows")
-
-
-def _as_asked(act: TableAct) -> Arguments:
-    return act.arguments
-
-
-def _restore(act: TableAct) -> Restore:
-    asked = act.arguments
-    assert isinstance(asked, Restore)
-    label = "Keep today's properties (retention, change feed, owner, …)"
-    keeps = st.checkbox(label, value=True, key="act_keeps_properties")
-    return replace(asked, keeps_properties=keeps, stops_writers=_stops_writers(act))
+    return replace(asked, partition=partition, zorder_by=tuple(zorder))
 
 
 def _stops_writers(act: TableAct) -> bool:
@@ -138,10 +116,7 @@ def _stops_writers(act: TableAct) -> bool:
     return is_written_here(act.uri) and st.checkbox(label, key="act_stops_writers")
 
 
-def _repair(act: TableAct) -> Repair | None:
-    """None until a condition is there."""
-    asked = act.arguments
-    assert isinstance(asked, Repair)
+def _repair(act: TableAct, asked: Repair) -> Repair | str:
     where = st.text_input("Which rows", asked.where, key="act_where", placeholder="SQL over a row: amount < 0")
     version = st.text_input(
         "Take them from version", key="act_from_version", placeholder="118, -5, yesterday",
@@ -154,8 +129,7 @@ def _repair(act: TableAct) -> Repair | None:
     )  # fmt: skip
     stops = _stops_writers(act)
     if not (where or "").strip() or not given:
-        st.caption("Say which rows and what becomes of them, and press Enter.")
-        return None
+        return "Say which rows and what becomes of them, and press Enter."
     if version:
         lake = services.lake()
         number = resolve_version(lake, lake.find(act.uri), version, viewer.clock())
@@ -164,54 +138,28 @@ def _repair(act: TableAct) -> Repair | None:
     return Repair(where.strip(), values, stops_writers=stops)
 
 
-def _clone(act: TableAct) -> Clone | None:
-    """None until it is said where to."""
-    asked = act.arguments
-    assert isinstance(asked, Clone)
-    help_text = "A name below the same root, or an address below another one."
-    target = st.text_input("Where to", key="act_target", placeholder=f"{act.name}_copy", help=help_text)
-    shallow = st.checkbox("Shallow: reads the data files of this table", key="act_shallow")
-    if not (target or "").strip():
-        st.caption("Say where to, and press Enter.")
-        return None
-    return replace(asked, target=target.strip(), shallow=shallow)
-
-
-def _alter(act: TableAct) -> Alter | None:
-    """None until something is to change."""
-    asked = act.arguments
-    assert isinstance(asked, Alter)
-    if asked != Alter():
-        return asked
+def _alter(act: TableAct) -> Alter | str:
+    """Properties; of the rest one new column and one new constraint at a time: `weir alter` takes more."""
     metadata = services.lake().snapshot(services.lake().find(act.uri)).metadata
-    given = st.text_area(
-        "Set", key="act_set", height=90, placeholder="delta.appendOnly = true", help="One line a property: key = value"
-    )
+    example, help_text = "delta.appendOnly = true", "One line a property: key = value"
+    given = st.text_area("Set", key="act_set", height=90, placeholder=example, help=help_text)
     unset = st.multiselect("Take away", sorted(metadata.configuration), key="act_unset")
     pairs = [line.partition("=") for line in (given or "").splitlines() if line.strip()]
-    properties = Alter({key.strip(): value.strip() for key, _, value in pairs}, tuple(unset))
+    asked = Alter({key.strip(): value.strip() for key, _, value in pairs}, tuple(unset))
+    before, example = metadata.description or "", "discount decimal(10,2) COMMENT 'of the order'"
     with st.expander("Comment, column, constraint", key="act_more"):
-        changed = _alter_more(metadata, properties)
-    if changed == Alter():
-        st.caption("Say what is to change, and press Ctrl+Enter.")
-        return None
-    return changed
-
-
-def _alter_more(metadata: Metadata, asked: Alter) -> Alter:
-    """One new column and one new constraint at a time: `weir alter` takes more."""
-    before = metadata.description or ""
-    comment = st.text_input("Comment", before, key="act_comment") or ""
-    column = st.text_input("New column", key="act_column", placeholder="discount decimal(10,2) COMMENT 'of the order'")
-    constraint = st.text_input("New constraint", key="act_constraint", placeholder="positive = amount >= 0")
-    if comment != before:
-        asked = replace(asked, comment=comment)
-    if (column or "").strip():
-        name, kind, text = read_column(column)
-        asked = replace(asked, add_columns={name: kind}, column_comments={name: text} if text else {})
-    if (constraint or "").strip():
-        asked = replace(asked, add_constraints=dict([read_pair(constraint, such_as="positive = amount >= 0")]))
-    return asked
+        comment = st.text_input("Comment", before, key="act_comment") or ""
+        column = st.text_input("New column", key="act_column", placeholder=example) or ""
+        such_as = "positive = amount >= 0"
+        constraint = st.text_input("New constraint", key="act_constraint", placeholder=such_as) or ""
+        if comment != before:
+            asked = replace(asked, comment=comment)
+        if column.strip():
+            name, kind, text = read_column(column)
+            asked = replace(asked, add_columns={name: kind}, column_comments={name: text} if text else {})
+        if constraint.strip():
+            asked = replace(asked, add_constraints=dict([read_pair(constraint, such_as=such_as)]))
+    return "Say what is to change, and press Ctrl+Enter." if asked == Alter() else asked
 
 
 # back to a former version ---------------------------------------------------------------------------------------------

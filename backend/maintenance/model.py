@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from hashlib import sha256
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, get_args
 
 from backend.access import Actor
 from backend.errors import JobError, SettingsError
@@ -159,9 +159,7 @@ class Purge:
 
 
 Arguments: TypeAlias = Optimize | Vacuum | Restore | Rewind | Repair | Alter | Clone | Drop | Undrop | Purge
-_ARGUMENTS: Mapping[JobKind, Callable[..., Arguments]] = {
-    kind.kind: kind for kind in (Optimize, Vacuum, Restore, Rewind, Repair, Alter, Clone, Drop, Undrop, Purge)
-}
+_ARGUMENTS: Mapping[JobKind, Callable[..., Arguments]] = {kind.kind: kind for kind in get_args(Arguments)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,14 +158,18 @@ def checked(request: RequeueRequest, columns: Sequence[str]) -> RequeueRequest:
     return RequeueRequest(request.stream, request.version, request.where, repairs)
 
 
-def requeue_job(request: RequeueRequest, *, actor: Actor, reason: str) -> JobRequest:
+def requeue_job(request: RequeueRequest, *, actor: Actor, reason: str, kind: JobKind = JobKind.REQUEUE) -> JobRequest:
     """What a host is asked; each is a job of its own, whoever asked the same before."""
-    return _job(JobKind.REQUEUE, request, actor, reason)
+    fingerprint = f"{kind} {uuid.uuid4().hex}"
+    given = {"version": str(request.version), **({"where": request.where} if request.where else {})}
+    given |= {f"set {column}": value for column, value in request.repairs.items()}
+    return JobRequest(kind, request.stream, fingerprint, request.text(), actor, reason, TIME_LIMIT_S, given)
 
 
 def preview_job(request: RequeueRequest, *, actor: Actor) -> JobRequest:
     """The same, of which nothing is written."""
-    return _job(JobKind.REQUEUE_PREVIEW, request, actor, "to see what requeueing rows would do")
+    reason = "to see what requeueing rows would do"
+    return requeue_job(request, actor=actor, reason=reason, kind=JobKind.REQUEUE_PREVIEW)
 
 
 def load_request(lake: Lake, declared: StreamDeclaration, where: str, repairs: Sequence[str]) -> RequeueRequest:
@@ -179,10 +183,3 @@ def load_request(lake: Lake, declared: StreamDeclaration, where: str, repairs: S
     snapshot = lake.snapshot(lake.find(quarantine))
     request = RequeueRequest(declared.name, snapshot.version, where.strip(), parse_repairs(repairs))
     return checked(request, list(column_names(snapshot.metadata)))
-
-
-def _job(kind: JobKind, request: RequeueRequest, actor: Actor, reason: str) -> JobRequest:
-    fingerprint = f"{kind} {uuid.uuid4().hex}"
-    given = {"version": str(request.version), **({"where": request.where} if request.where else {})}
-    given |= {f"set {column}": value for column, value in request.repairs.items()}
-    return JobRequest(kind, request.stream, fingerprint, request.text(), actor, reason, TIME_LIMIT_S, given)

@@ -5,6 +5,7 @@ Rule: what will happen comes first, then what it risks, then whether it can be t
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import NamedTuple
 
 import orjson
 
@@ -30,30 +31,28 @@ from backend.maintenance.model import (
 )
 from backend.maintenance.policies import PolicyPlan
 
-LABELS: Mapping[JobKind, str] = {
-    JobKind.OPTIMIZE: "Optimize",
-    JobKind.VACUUM: "Vacuum",
-    JobKind.RESTORE: "Restore",
-    JobKind.REWIND: "Rewind",
-    JobKind.REPAIR: "Repair rows",
-    JobKind.ALTER: "Edit properties",
-    JobKind.CLONE: "Copy",
-    JobKind.DROP: "Drop",
-    JobKind.UNDROP: "Undrop",
-    JobKind.PURGE: "Purge",
+
+class ActLook(NamedTuple):
+    """How an act is called and drawn, and the page where it is done: one of a table, of a dropped one the Acts page."""
+
+    label: str
+    icon: str
+    page: str
+
+
+ACTS: Mapping[JobKind, ActLook] = {
+    JobKind.OPTIMIZE: ActLook("Optimize", ":material/compress:", "health"),
+    JobKind.VACUUM: ActLook("Vacuum", ":material/delete_sweep:", "health"),
+    JobKind.RESTORE: ActLook("Restore", ":material/restore_page:", "versions"),
+    JobKind.REWIND: ActLook("Rewind", ":material/fast_rewind:", "versions"),
+    JobKind.CLONE: ActLook("Copy", ":material/content_copy:", "versions"),
+    JobKind.REPAIR: ActLook("Repair rows", ":material/healing:", "changes"),
+    JobKind.ALTER: ActLook("Edit properties", ":material/tune:", "properties"),
+    JobKind.DROP: ActLook("Drop", ":material/delete:", "properties"),
+    JobKind.UNDROP: ActLook("Undrop", ":material/restore_from_trash:", "acts"),
+    JobKind.PURGE: ActLook("Purge", ":material/delete_forever:", "acts"),
 }
-GLYPHS: Mapping[JobKind, str] = {
-    JobKind.OPTIMIZE: ":material/compress:",
-    JobKind.VACUUM: ":material/delete_sweep:",
-    JobKind.RESTORE: ":material/restore_page:",
-    JobKind.REWIND: ":material/fast_rewind:",
-    JobKind.REPAIR: ":material/healing:",
-    JobKind.ALTER: ":material/tune:",
-    JobKind.CLONE: ":material/content_copy:",
-    JobKind.DROP: ":material/delete:",
-    JobKind.UNDROP: ":material/restore_from_trash:",
-    JobKind.PURGE: ":material/delete_forever:",
-}
+LABELS = {kind: look.label for kind, look in ACTS.items()}
 STATES: Mapping[JobState, str] = {
     JobState.QUEUED: "… Queued",
     JobState.RUNNING: "▶ Running",
@@ -85,14 +84,11 @@ def act_of(commit: Commit) -> str | None:
 def act_words(act: TableAct) -> str:
     """What of the table, in a few words."""
     match act.arguments:
-        case Optimize(purge=True, prove_rows=proves):
-            return "files with deletion vectors" + (", rows proven" if proves else "")
         case Optimize() as asked:
             where = ", ".join(f"{name}={'null' if value is None else value}" for name, value in asked.partition.items())
-            order = f"by {', '.join(asked.zorder_by)}" if asked.zorder_by else ""
-            return " ".join(filter(None, [where or "whole table", order])) + (
-                ", rows proven" if asked.prove_rows else ""
-            )
+            order = f" by {', '.join(asked.zorder_by)}" if asked.zorder_by else ""
+            files = "files with deletion vectors" if asked.purge else f"{where or 'whole table'}{order}"
+            return files + (", rows proven" if asked.prove_rows else "")
         case Vacuum(lite=lite):
             return "by the log" if lite else "whole table"
         case Restore() as asked:

@@ -19,8 +19,9 @@ from app.ui import work as waiting
 from app.ui.view import figures as axes
 from app.ui.view import theme
 from app.ui.view import words as frame
-from app.ui.view.acts import LABELS
+from app.ui.view.acts import ACTS
 from app.ui.view.words import LinkTarget, linked, markdown_safe
+from backend.jobs.model import JobKind
 from backend.lake.model import TableRef
 from backend.stream_model.stream import HostHeartbeat
 from tests.worlds.lake.made import NOW, REF
@@ -218,7 +219,7 @@ def test_each_word_must_be_in_the_label_and_only_a_few_are_shown() -> None:
     assert labels("HEAL") == ["Health"] and labels("orders_3 stream") == ["Stream orders_3"]
     assert labels("orders health") == [] and labels(" ") == []
     assert labels("stream") == [f"Stream orders_{number}" for number in range(view.MOST_PLACES)]
-    assert view.ACTS.keys() == LABELS.keys(), "every act on a table can be found"
+    assert ACTS.keys() == {kind for kind in JobKind if kind.is_table_act}, "every act on a table can be found"
 
 
 # contrast and axes ----------------------------------------------------------------------------------------------------
