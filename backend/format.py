@@ -120,6 +120,15 @@ def duration_text(seconds: float | None) -> str:
     return f"{round(seconds) // size:,} {unit}" + (f" {rest} {smaller}" if rest else "")
 
 
+def ms_text(ms: float | None) -> str:
+    """Milliseconds as "420 ms", "2.35 s" or "1 min 5 s"."""
+    if ms is None:
+        return UNKNOWN
+    if ms < 1_000:
+        return f"{ms:.0f} ms"
+    return f"{ms / 1_000:.3g} s" if ms < 60_000 else duration_text(ms / 1_000)
+
+
 def interval_s(text: str) -> float | None:
     """Seconds of "10 seconds" or "1 day", as people write them; None where it is no interval."""
     match = _INTERVAL.fullmatch(text.strip())

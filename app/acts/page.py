@@ -3,48 +3,19 @@
 Rule: newest first; the list is the store's, the proof is what the host wrote down.
 """
 
-from datetime import datetime
-
-import pandas as pd
 import streamlit as st
 
 from app import cache, errors, navigation, services, state, viewer
-from app.ui.lists import TWO_LINES_PX, Look, choose, show
+from app.ui.lists import TWO_LINES_PX, choose, show
 from app.ui.table_acts import act_button, act_dialog
-from app.ui.view.acts import LABELS, STATES, act_title, act_words, last_run_text, next_run_text, result_lines
+from app.ui.view.acts import act_columns, act_title, act_words, dropped_columns, policy_columns, result_lines
 from app.ui.view.words import job_words, markdown_safe
 from app.ui.work import follow_job
-from backend.format import age_s
 from backend.jobs.model import Job, JobState
 from backend.maintenance.clone_and_drop import dropped_tables
 from backend.maintenance.model import ActResult, Purge, TableAct, Undrop
 
 MOST_ACTS = 100
-ACTS = Look(
-    formats={"When": "ago"},
-    config={
-        "What": st.column_config.TextColumn(width=150),
-        "Reason": st.column_config.TextColumn(width=400),
-    },
-    state_columns=("State",),
-    row_px=TWO_LINES_PX,
-    alt="Acts on tables, newest first",
-)
-PLANS = Look(
-    config={
-        "Why it waits": st.column_config.TextColumn(width=240),
-        "Policy": st.column_config.TextColumn(width=300),
-    },
-    state_columns=("State",),
-    row_px=TWO_LINES_PX,
-    alt="What policies do next",
-)
-DROPPED = Look(
-    formats={"Size": "bytes", "Dropped": "ago"},
-    config={"Reason": st.column_config.TextColumn(width="medium")},
-    alt="Dropped tables, newest first",
-)
-_PLAN_STATES = {"due": "… Due", "running": "▶ Running", "waiting": "– Waiting", "resting": "✕ Resting"}
 
 
 def acts() -> None:
@@ -61,20 +32,9 @@ def _planned_by_policies() -> None:
     if not plans:
         return
     st.subheader("Planned by policies", anchor=False)
-    now, zone = services.now(), viewer.timezone()
     st.caption("What the stream host does by itself, as `policies` of the settings say. A host looks every 15 seconds.")
-    frame = pd.DataFrame(
-        {
-            "Table": [plan.table for plan in plans],
-            "Act": [LABELS[plan.kind] for plan in plans],
-            "State": [_PLAN_STATES[plan.state] for plan in plans],
-            "Last": [last_run_text(plan, now) for plan in plans],
-            "Next": [next_run_text(plan, now, zone) for plan in plans],
-            "Why it waits": [plan.why_not for plan in plans],
-            "Policy": [plan.text for plan in plans],
-        }
-    )
-    show(frame, PLANS, key="policy_plans")
+    columns = policy_columns(services.now(), viewer.timezone())
+    show(columns, plans, key="policy_plans", row_px=TWO_LINES_PX, alt="What policies do next")
 
 
 def _dropped_list() -> None:
@@ -83,19 +43,8 @@ def _dropped_list() -> None:
     if not tables:
         return
     st.subheader("Dropped tables", anchor=False)
-    now = services.now()
-    frame = pd.DataFrame(
-        {
-            "Table": [table.name for table in tables],
-            "Version": [f"v{table.version}" for table in tables],
-            "Rows": pd.array([table.num_rows for table in tables], "Int64"),
-            "Size": [table.size_bytes for table in tables],
-            "Dropped": [age_s(datetime.fromisoformat(table.dropped_at), now) for table in tables],
-            "By": [table.actor for table in tables],
-            "Reason": [table.reason for table in tables],
-        }
-    )
-    chosen = choose(frame, DROPPED, key="dropped", names=[table.job_id for table in tables])
+    names, alt = [table.job_id for table in tables], "Dropped tables, newest first"
+    chosen = choose(dropped_columns(services.now()), tables, key="dropped", names=names, alt=alt)
     st.caption("They lie aside, whole. Click a row to bring one back or to delete it.")
     if table := next((table for table in tables if table.job_id == chosen), None):
         with st.container(horizontal=True, key="dropped_acts"):
@@ -114,8 +63,9 @@ def _acts_list() -> None:
             icon=":material/build:",
         )
         return
-    names = [job.job_id for job in jobs]
-    chosen = choose(_frame(jobs), ACTS, key="acts", names=names) or state.get_str(state.ACT)
+    names, alt = [job.job_id for job in jobs], "Acts on tables, newest first"
+    opened = choose(act_columns(services.now()), jobs, key="acts", names=names, row_px=TWO_LINES_PX, alt=alt)
+    chosen = opened or state.get_str(state.ACT)
     st.caption("Click a row for what it did and the proof.")
     if chosen is None:
         return
@@ -123,21 +73,6 @@ def _acts_list() -> None:
         _one(job)
     else:
         st.info("**This act is no longer kept.** The table's history has its commit.", icon=":material/history:")
-
-
-def _frame(jobs: list[Job]) -> pd.DataFrame:
-    now, acts = services.now(), [TableAct.parse(job.request) for job in jobs]
-    return pd.DataFrame(
-        {
-            "Table": [act.name for act in acts],
-            "Act": [LABELS[job.kind] for job in jobs],
-            "State": [STATES[job.state] for job in jobs],
-            "What": list(map(act_words, acts)),
-            "When": pd.array([age_s(job.requested_at, now) for job in jobs], "Float64"),
-            "By": [job.actor for job in jobs],
-            "Reason": [job.reason for job in jobs],
-        }
-    )
 
 
 def _one(job: Job) -> None:

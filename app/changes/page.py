@@ -39,18 +39,6 @@ from backend.lake.table.schema import column_names
 from backend.maintenance.model import Repair
 from backend.sql.values import quoted_name
 
-COMMITS = lists.Look(
-    formats=dict.fromkeys(("Inserted", "Updated", "Deleted", "Files added", "Files removed"), "count")
-    | {"When": "ago"},
-    config={name: st.column_config.TextColumn(help="Gross: by this commit alone") for name in view.GROSS_COLUMNS}
-    | {"Version": st.column_config.NumberColumn(format="v%d", pinned=True)},
-    alt="Commits in between, newest first",
-)
-REWRITES = lists.Look(
-    formats=dict.fromkeys(("Files added", "Files removed"), "count"),
-    config={"Version": st.column_config.NumberColumn(format="v%d", pinned=True)},
-    alt="Commits that only rewrote files",
-)
 HERE, HOST, HOST_LABEL = "Here", "On the stream host", "Compare on the stream host"
 ROWS, BY_COMMIT = "Rows", "Commits"
 VIEWS = (ROWS, "Change feed", BY_COMMIT, "Schema and properties", "Files", "How it knows")
@@ -340,16 +328,16 @@ def _commits(diff: VersionDiff) -> None:
     if figure:
         chart(figure, key="per_commit", alt="Rows changed by each commit (gross)")
     streams = cache.stream_names()
-    frame = view.build_commit_frame(diff.commits, now=services.now(), streams=streams)
+    commits = sorted(diff.commits, key=lambda each: each.commit.version, reverse=True)
     st.caption(
         f"Rows are gross, {text.gross_source_text(diff.commits)}. "
         "Click a commit to see it in full and compare it alone."
     )
     slot = st.container(key="chosen_commit")
-    names = [str(version) for version in frame["Version"]]
     chosen = lists.choose(
-        frame, COMMITS, key=f"commits_{diff.question.from_version}_{diff.question.to_version}", names=names
-    )
+        text.commit_columns(services.now(), streams), commits, names=[str(each.commit.version) for each in commits],
+        key=f"commits_{diff.question.from_version}_{diff.question.to_version}", alt="Commits in between, newest first",
+    )  # fmt: skip
     if chosen:
         with slot:
             _commit(diff, int(chosen))
@@ -372,20 +360,22 @@ def _commit(diff: VersionDiff, version: int) -> None:
 
 
 def _metadata(diff: VersionDiff) -> None:
-    schema, properties = view.build_schema_frame(diff.log.schema), view.build_property_frame(diff.log.properties)
-    for title, frame in (("Schema", schema), ("Properties and protocol", properties)):
-        st.markdown(f"**{title}**" if len(frame) else f"**{title}**: the same at both versions.")
-        if len(frame):
-            st.dataframe(frame, hide_index=True, key=f"{title.split()[0].lower()}_diff")
+    schema, properties = text.schema_changes(diff.log.schema), diff.log.properties
+    st.markdown("**Schema**" if schema else "**Schema**: the same at both versions.")
+    if schema:
+        lists.show(view.SCHEMA_CHANGES, schema, key="schema_diff", alt="Columns that differ")
+    title = "**Properties and protocol**"
+    st.markdown(title if properties else f"{title}: the same at both versions.")
+    if properties:
+        lists.show(view.PROPERTY_CHANGES, properties, key="properties_diff", alt="Properties that differ")
 
 
 def _files(part: LogPart, diff: VersionDiff) -> None:
     st.markdown(f"Between the two states: {text.files_text(diff.log.files)}.")
     key_figures(view.file_figures(part), key="file_figures")
-    frame = view.build_rewrite_frame(diff)
-    if len(frame):
+    if rewrites := text.rewrites(diff):
         st.markdown("**Commits that only rewrote files**: no row differs by them.")
-        lists.show(frame, REWRITES, key="rewrites")
+        lists.show(view.REWRITES, rewrites, key="rewrites", alt="Commits that only rewrote files")
 
 
 def _method(part: LogPart, diff: VersionDiff | None) -> None:

@@ -17,9 +17,9 @@ from app import cache, services, state
 from app.changes import text
 from app.changes.view import (
     PAGE_ROWS,
-    build_cell_frame,
     build_row_table,
     build_step_table,
+    cell_columns,
     filter_rows,
     style,
 )
@@ -36,13 +36,6 @@ from backend.sql.export import FORMATS, Format
 from backend.sql.values import json_value
 
 MOST_EXPORTED = 1_000_000  # rows of a file that a page holds as a whole
-CELLS = lists.Look(
-    formats={"Updates": "count"},
-    config={
-        "Commonest changes": st.column_config.TextColumn(width="large", help="That two or more updates share"),
-    },
-    alt="Columns that updates touch, with their commonest changes",
-)
 
 
 def changed_rows(diff: VersionDiff) -> None:
@@ -63,7 +56,9 @@ def changed_rows(diff: VersionDiff) -> None:
 def _rows(diff: VersionDiff) -> None:
     if diff.changes.changed_cells:
         st.markdown("**What updates touch**")
-        lists.show(build_cell_frame(diff), CELLS, key="cells")
+        touched = sorted(diff.changes.changed_cells.items(), key=lambda item: -item[1])
+        alt = "Columns that updates touch, with their commonest changes"
+        lists.show(cell_columns(diff), touched, key="cells", alt=alt)
     found, page = _filtered(diff)
     st.caption(text.shown_text(diff, found))
     if page:

@@ -8,13 +8,27 @@ it becomes a link, a mention, a table or a heading.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from itertools import accumulate
 
+from app.columns import Column
 from app.ui.view.commits import writer_text
 from app.ui.view.explanation import counts_text, explained
+from app.ui.view.theme import operation_text
 from backend.changes.cache import DiffProgress, LogPart
 from backend.changes.model import CommitChanges, DiffMethod, FilesDiff, RowChange, VersionDiff
-from backend.format import bytes_text, count_text, cut, duration_text, percent, signed, signed_bytes, things, utc_text
+from backend.format import (
+    age_s,
+    bytes_text,
+    count_text,
+    cut,
+    duration_text,
+    percent,
+    signed,
+    signed_bytes,
+    things,
+    utc_text,
+)
 from backend.lake.history.history import predicate_text
 from backend.lake.table.metadata_diff import CLUSTERED_BY, PropertyChange, SchemaDiff
 from backend.search.key_history import KeyStep
@@ -352,3 +366,24 @@ def _escaped_line(text: str) -> str:
 def _bold(text: str) -> str:
     """A name of the table's; bold, because code spans cannot be escaped."""
     return f"**{escaped(cut(text, MOST_TEXT))}**"
+
+
+# the commits in between ------------------------------------------------------------------------------------------
+
+
+def commit_columns(now: datetime, streams: Mapping[str, str]) -> list[Column[CommitChanges]]:
+    """What each did to rows (gross) and files. `streams` names the stream of a query id."""
+    gross = "Gross: by this commit alone"
+    return [
+        Column("Version", lambda each: each.commit.version, "version", key="version"),
+        Column("When", lambda each: age_s(each.commit.committed_at, now), "ago", on="page"),
+        Column("Operation", lambda each: operation_text(each.commit.operation)),
+        Column("By", lambda each: cut(writer_text(each.commit, streams))),
+        Column("Condition", lambda each: cut(predicate_text(each.commit)) or None, on="page"),
+        Column("Inserted", lambda each: each.inserted, "count", gross),
+        Column("Updated", lambda each: each.updated, "count", gross),
+        Column("Deleted", lambda each: each.deleted, "count", gross),
+        Column("Files added", lambda each: each.commit.metrics.files_added, "count"),
+        Column("Files removed", lambda each: each.commit.metrics.files_removed, "count"),
+        Column("At", lambda each: each.commit.committed_at, "moment"),
+    ]

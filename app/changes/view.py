@@ -7,6 +7,7 @@ changed cell is marked by a sign as well as by colour, and only columns that cha
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import itemgetter
 from typing import Any
 
 import orjson
@@ -15,9 +16,9 @@ import plotly.graph_objects as go
 import pyarrow as pa
 from pandas.io.formats.style import Styler
 
-from app.changes.text import changed_share, rewrites, schema_changes
+from app.changes.text import changed_share
+from app.columns import Column, Columns
 from app.ui.view.commits import writer_text
-from app.ui.view.frames import ages
 from app.ui.view.theme import Mode, categories, operation_text, template_name
 from app.ui.view.words import KeyFigure
 from backend.cells import cells
@@ -36,9 +37,8 @@ from backend.format import (
     things,
     utc_text,
 )
-from backend.lake.history.history import predicate_text
 from backend.lake.model import Commit
-from backend.lake.table.metadata_diff import PropertyChange, SchemaDiff
+from backend.lake.table.metadata_diff import PropertyChange
 from backend.search.key_history import KeyStep
 from backend.sql.values import json_value
 
@@ -196,7 +196,6 @@ def _text(value: Any) -> str | None:
 
 MAX_BARS = 200
 MOST_TICKS = 25
-GROSS_COLUMNS = ("Inserted", "Updated", "Deleted")
 GREEN, VERMILLION, BLUE = 2, 4, 0  # places in the palette
 
 
@@ -219,31 +218,6 @@ def net_figures(diff: VersionDiff, *, is_pending: bool = False) -> list[KeyFigur
         *(KeyFigure(label, value, pending or meaning) for label, value, meaning in rows),
         KeyFigure("Files", more, "Data files that only one of the states has", note=signed_bytes(size)),
     ]
-
-
-def build_commit_frame(
-    commits: Sequence[CommitChanges], *, now: datetime, streams: Mapping[str, str] | None = None
-) -> pd.DataFrame:
-    """The commits in between, newest first, with what each did to rows (gross) and files.
-
-    `streams` names the stream of a query id.
-    """
-    listed = sorted(commits, key=lambda each: each.commit.version, reverse=True)
-    return pd.DataFrame(
-        {
-            "Version": [each.commit.version for each in listed],
-            "When": ages([each.commit.committed_at for each in listed], now),
-            "Operation": [operation_text(each.commit.operation) for each in listed],
-            "By": [cut(writer_text(each.commit, streams or {})) for each in listed],
-            "Condition": [cut(predicate_text(each.commit)) or "–" for each in listed],
-            "Inserted": pd.array([each.inserted for each in listed], dtype="Int64"),
-            "Updated": pd.array([each.updated for each in listed], dtype="Int64"),
-            "Deleted": pd.array([each.deleted for each in listed], dtype="Int64"),
-            "Files added": pd.array([each.commit.metrics.files_added for each in listed], dtype="Int64"),
-            "Files removed": pd.array([each.commit.metrics.files_removed for each in listed], dtype="Int64"),
-            "At": [utc_text(each.commit.committed_at) for each in listed],
-        }
-    )
 
 
 def build_commit_figure(diff: VersionDiff, *, mode: Mode = "light") -> go.Figure | None:
@@ -277,49 +251,44 @@ def build_commit_figure(diff: VersionDiff, *, mode: Mode = "light") -> go.Figure
     return figure.update_xaxes(title="version", tickvals=shown, ticktext=[f"v{version}" for version in shown])
 
 
-def build_schema_frame(schema: SchemaDiff) -> pd.DataFrame:
-    """Columns that differ, one line each."""
-    rows = [[cell or "–" for cell in change] for change in schema_changes(schema)]
-    return pd.DataFrame(rows, columns=["What", "Column", "Before", "After"])
+SCHEMA_CHANGES: Columns[Sequence[str | None]] = tuple(
+    Column(name, lambda change, place=place: change[place] or None)
+    for place, name in enumerate(("What", "Column", "Before", "After"))
+)
+PROPERTY_CHANGES: Columns[PropertyChange] = (  # a dash is not set
+    Column("Property", lambda change: change.key),
+    Column("Before", lambda change: change.before or None),
+    Column("After", lambda change: change.after or None),
+)
 
 
-def build_property_frame(properties: Sequence[PropertyChange]) -> pd.DataFrame:
-    """Properties, protocol and features that differ; "–" is not set."""
-    rows = [(each.key, each.before or "–", each.after or "–") for each in properties]
-    return pd.DataFrame(rows, columns=["Property", "Before", "After"])
-
-
-def build_cell_frame(diff: VersionDiff) -> pd.DataFrame:
-    """One row a column that updates touch, most updates first, with the commonest changes."""
+def cell_columns(diff: VersionDiff) -> list[Column[tuple[str, int]]]:
+    """Of a column that so many updates touch the commonest changes."""
     shared: dict[str, list[str]] = {}
     for each in diff.changes.common:
         text = f"{cut(cell_text(each.before))} → {cut(cell_text(each.after))} ({count_text(each.updates)})"
         shared.setdefault(each.column, []).append(text)
-    cells = sorted(diff.changes.changed_cells.items(), key=lambda item: -item[1])
     updated = diff.changes.net.updated
-    return pd.DataFrame(
-        {
-            "Column": [name for name, _ in cells],
-            "Updates": [count for _, count in cells],
-            "Share of updates": [percent(count / updated) if updated else "–" for _, count in cells],
-            "Commonest changes": [" · ".join(shared.get(name, ["each different"])) for name, _ in cells],
-        }
-    )
+    return [
+        Column("Column", itemgetter(0)),
+        Column("Updates", itemgetter(1), "count"),
+        Column("Share of updates", lambda touched: touched[1] / updated if updated else None, "percent"),
+        Column("Commonest changes", lambda touched: " · ".join(shared.get(touched[0], ["each different"])),
+               help="That two or more updates share", width="large"),
+    ]  # fmt: skip
 
 
-def build_rewrite_frame(diff: VersionDiff) -> pd.DataFrame:
-    """The commits that replaced files without changing a row."""
-    found = rewrites(diff)
-    metrics = [each.commit.metrics for each in found]
-    return pd.DataFrame(
-        {
-            "Version": [each.commit.version for each in found],
-            "Operation": [operation_text(each.commit.operation) for each in found],
-            "Files removed": pd.array([each.files_removed for each in metrics], dtype="Int64"),
-            "Files added": pd.array([each.files_added for each in metrics], dtype="Int64"),
-            "Bytes": [signed_bytes(_less(each.bytes_added, each.bytes_removed)) for each in metrics],
-        }
-    )
+def _bytes_text(each: CommitChanges) -> str:
+    return signed_bytes(_less(each.commit.metrics.bytes_added, each.commit.metrics.bytes_removed))
+
+
+REWRITES: Columns[CommitChanges] = (
+    Column("Version", lambda each: each.commit.version, "version"),
+    Column("Operation", lambda each: operation_text(each.commit.operation)),
+    Column("Files removed", lambda each: each.commit.metrics.files_removed, "count"),
+    Column("Files added", lambda each: each.commit.metrics.files_added, "count"),
+    Column("Bytes", _bytes_text),
+)
 
 
 def file_figures(part: LogPart) -> list[KeyFigure]:

@@ -32,30 +32,6 @@ MANY_FILES = 100_000  # below, counting is as fast as drawing
 _CHART = "files_chart"
 _COUNTED = "_files_counted"  # what this viewer saw counted last: it comes at once, and needs no preview
 
-FILES = lists.Look(
-    formats={"Size": "bytes", "Rows": "count", "Deleted rows": "count"},
-    config={"Path": st.column_config.TextColumn(help="Relative to the table. A click opens the file's footer.")},
-    alt="Data files",
-)
-COLUMNS = lists.Look(
-    formats={"Compressed": "bytes", "Uncompressed": "bytes", "Share": "percent", "Nulls": "exact"},
-    alt="Columns of the file, the largest first",
-)
-GROUPS = lists.Look(
-    formats={"Rows": "exact", "Compressed": "bytes", "Uncompressed": "bytes"}, alt="Row groups of the file"
-)
-PARTITIONS = lists.Look(
-    formats={
-        "Files": "count",
-        "Small files": "count",
-        "Size": "bytes",
-        "Average file": "bytes",
-        "Rows": "count",
-        "Deleted share": "percent",
-    },
-    alt="Partitions",
-)
-
 
 def files(opened: OpenTable) -> None:
     """Key figures, the distribution, and the view below it that the URL names."""
@@ -167,8 +143,8 @@ def _partitions(snapshot: Snapshot, distribution: FileDistribution) -> None:
     part = ordered[begin : begin + PER_PAGE]
     _pager(len(ordered), begin, f"{view.shown_range(begin, len(part), len(ordered), 'partition')}.")
     names = [row.partition for row in part]
-    frame = view.partitions_frame(part, with_vectors=bool(distribution.vectors.files))
-    opened = lists.choose(frame, PARTITIONS, key=f"partitions_{begin}", names=names)
+    columns = view.partition_columns(with_vectors=bool(distribution.vectors.files))
+    opened = lists.choose(columns, part, key=f"partitions_{begin}", names=names, alt="Partitions")
     if opened:
         state.set_params({state.PARTITION: opened, state.FILES_PAGE: None})
         st.rerun()
@@ -216,8 +192,8 @@ def _file_list(snapshot: Snapshot, choice: FileChoice) -> None:
         f"{view.shown_range(page.start, page.files.num_rows, page.total, 'file')}, {ORDERS[choice.order]}.",
     )
     opened = state.get_str(state.FILE)
-    paths = page.files["path"].to_pylist()
-    chosen = lists.choose(view.files_frame(page.files), FILES, key=f"files_{page.start}_{opened}", names=paths)
+    rows, key = page.files.to_pylist(), f"files_{page.start}_{opened}"
+    chosen = lists.choose(view.FILES, rows, key=key, names=[row["path"] for row in rows], alt="Data files")
     if chosen and chosen != opened:
         state.set_params({state.FILE: chosen})
         opened = chosen
@@ -263,8 +239,10 @@ def _one(snapshot: Snapshot, path: str) -> None:
         footer = services.lake().footer(snapshot, path)
         figures.key_figures(view.footer_figures(footer), key="one_file_figures")
         st.markdown(markdown_safe(view.footer_sentence(footer)))
-        lists.show(view.columns_frame(footer), COLUMNS, key="footer_columns")
+        columns, alt = view.footer_columns(footer), "Columns of the file, the largest first"
+        lists.show(columns, view.largest_columns(footer), key="footer_columns", alt=alt)
         with st.expander("Row groups"):
-            lists.show(view.groups_frame(footer), GROUPS, key="footer_groups")
+            groups = footer.groups[: view.MOST_GROUPS]
+            lists.show(view.GROUPS, groups, key="footer_groups", alt="Row groups of the file")
         with st.expander("Statistics in the log"):
             st.code(view.statistics_text(footer.logged), language="json")

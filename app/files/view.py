@@ -6,23 +6,24 @@ last word: where the writer's checksum disagrees, both numbers are told.
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from operator import itemgetter
+from typing import Any
 
-import pandas as pd
 import plotly.graph_objects as go
-import pyarrow as pa
 
+from app.columns import Column, Columns
 from app.ui.view.figures import count_axis
 from app.ui.view.theme import FIGURES_KEPT, SURFACES, Mode, categories, state_style, template_name
 from app.ui.view.words import KeyFigure, figure_safe
-from backend.format import UNKNOWN, bytes_exact, bytes_text, count_exact, count_text, percent, things, utc_text
+from backend.format import bytes_exact, bytes_text, count_exact, count_text, percent, things
 from backend.health.model import Severity
 from backend.health.rules import fine_text, gain_in, layout_text, small_files_text
 from backend.lake.files.clustering import Overlap
 from backend.lake.files.file_sizes import HEAVY_SHARE, FileDistribution, PartitionFiles, small_limit, target_for
-from backend.lake.files.footer import FileFooter, LoggedFile
+from backend.lake.files.footer import ColumnSize, FileFooter, LoggedFile, RowGroup
 from backend.lake.log.actions import Checksum
 from backend.lake.model import Bucket, Snapshot
 from backend.settings import HealthSettings
@@ -198,23 +199,21 @@ def ordered_partitions(distribution: FileDistribution, text: str, by: str) -> li
     return sorted(inside, key=lambda part: (key(part), -part.num_files, part.partition))
 
 
-def partitions_frame(parts: Sequence[PartitionFiles], *, with_vectors: bool) -> pd.DataFrame:
-    """One row a partition, in the order given."""
-    rows = [
-        {
-            "Partition": part.partition or "(whole table)",
-            "Files": part.num_files,
-            "Small files": part.small_files,
-            "Size": part.size_bytes,
-            "Average file": part.average_bytes if part.num_files else None,
-            "Rows": part.num_rows,
-            "Deleted share": part.deleted_share,
-        }
-        for part in parts
+def partition_columns(*, with_vectors: bool) -> list[Column[PartitionFiles]]:
+    return [
+        Column("Partition", lambda part: part.partition or "(whole table)"),
+        Column("Files", lambda part: part.num_files, "count", key="num_files"),
+        Column("Small files", lambda part: part.small_files, "count", key="small_files"),
+        Column("Size", lambda part: part.size_bytes, "bytes", key="size_bytes"),
+        Column("Average file", lambda part: part.average_bytes if part.num_files else None, "bytes"),
+        Column("Rows", lambda part: part.num_rows, "count", key="num_rows"),
+        Column(
+            "Deleted share",
+            lambda part: part.deleted_share if with_vectors else None,
+            "percent",
+            is_optional=not with_vectors,
+        ),
     ]
-    names = ["Partition", "Files", "Small files", "Size", "Average file", "Rows", "Deleted share"]
-    frame = pd.DataFrame(rows, columns=names)
-    return frame if with_vectors else frame.drop(columns="Deleted share")
 
 
 def shown_range(begin: int, length: int, total: int, what: str) -> str:
@@ -241,24 +240,18 @@ def partitions_sentence(distribution: FileDistribution) -> str:
     return f"{text}; {count_text(len(worst))} with small files hold {share} of all files."
 
 
-def files_frame(files: pa.Table) -> pd.DataFrame:
-    """Files as rows, in the order given."""
-    rows = [
-        {
-            "Size": row["size_bytes"],
-            "Rows": None if row["num_records"] is None else row["num_records"] - row["deleted_rows"],
-            "Deleted rows": row["deleted_rows"] or None,
-            "Partition": row["partition"],
-            "Modified": utc_text(row["modified_at"]),
-            "Path": row["path"],
-        }
-        for row in files.to_pylist()
-    ]
-    frame = pd.DataFrame(rows, columns=["Size", "Rows", "Deleted rows", "Partition", "Modified", "Path"])
-    empty = [
-        name for name in ("Deleted rows", "Partition") if not frame[name].astype(bool).any() or frame[name].isna().all()
-    ]
-    return frame.drop(columns=empty)
+def _live_rows(file: Mapping[str, Any]) -> int | None:
+    return None if file["num_records"] is None else file["num_records"] - file["deleted_rows"]
+
+
+FILES: Columns[Mapping[str, Any]] = (
+    Column("Size", itemgetter("size_bytes"), "bytes"),
+    Column("Rows", _live_rows, "count"),
+    Column("Deleted rows", lambda file: file["deleted_rows"] or None, "count", is_optional=True),
+    Column("Partition", itemgetter("partition"), is_optional=True),
+    Column("Modified", itemgetter("modified_at"), "moment"),
+    Column("Path", itemgetter("path"), help="Relative to the table. A click opens the file's footer."),
+)
 
 
 def vectors_sentence(distribution: FileDistribution) -> str:
@@ -403,41 +396,33 @@ def footer_sentence(footer: FileFooter) -> str:
     return " ".join(parts)
 
 
-def columns_frame(footer: FileFooter) -> pd.DataFrame:
-    """One row a leaf column, the largest first."""
+def largest_columns(footer: FileFooter) -> list[ColumnSize]:
+    return sorted(footer.columns, key=lambda column: -column.compressed_bytes)[:MOST_FOOTER_COLUMNS]
+
+
+def footer_columns(footer: FileFooter) -> list[Column[ColumnSize]]:
+    """Of a leaf column what it takes and holds."""
     total = footer.compressed_bytes or 1
-    ordered = sorted(footer.columns, key=lambda column: -column.compressed_bytes)[:MOST_FOOTER_COLUMNS]
-    rows = [
-        {
-            "Column": column.path,
-            "Compressed": column.compressed_bytes,
-            "Share": column.compressed_bytes / total,
-            "Uncompressed": column.uncompressed_bytes,
-            "Compression": column.compression,
-            "Encodings": ", ".join(column.encodings),
-            "Nulls": column.null_count,
-            "Minimum": UNKNOWN if column.minimum is None else column.minimum,
-            "Maximum": UNKNOWN if column.maximum is None else column.maximum,
-            "Type": column.type,
-        }
-        for column in ordered
+    return [
+        Column("Column", lambda column: column.path),
+        Column("Compressed", lambda column: column.compressed_bytes, "bytes"),
+        Column("Share", lambda column: column.compressed_bytes / total, "percent"),
+        Column("Uncompressed", lambda column: column.uncompressed_bytes, "bytes"),
+        Column("Compression", lambda column: column.compression),
+        Column("Encodings", lambda column: ", ".join(column.encodings)),
+        Column("Nulls", lambda column: column.null_count, "exact"),
+        Column("Minimum", lambda column: column.minimum),
+        Column("Maximum", lambda column: column.maximum),
+        Column("Type", lambda column: column.type),
     ]
-    frame = pd.DataFrame(rows)
-    return frame.astype({"Nulls": "Int64"}) if rows else frame
 
 
-def groups_frame(footer: FileFooter) -> pd.DataFrame:
-    """One row a row group, in the file's order."""
-    rows = [
-        {
-            "Row group": group.number,
-            "Rows": group.num_rows,
-            "Compressed": group.compressed_bytes,
-            "Uncompressed": group.uncompressed_bytes,
-        }
-        for group in footer.groups[:MOST_GROUPS]
-    ]
-    return pd.DataFrame(rows, columns=["Row group", "Rows", "Compressed", "Uncompressed"])
+GROUPS: Columns[RowGroup] = (
+    Column("Row group", lambda group: group.number, "plain"),
+    Column("Rows", lambda group: group.num_rows, "exact"),
+    Column("Compressed", lambda group: group.compressed_bytes, "bytes"),
+    Column("Uncompressed", lambda group: group.uncompressed_bytes, "bytes"),
+)
 
 
 def statistics_text(logged: LoggedFile) -> str:

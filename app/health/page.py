@@ -10,40 +10,19 @@ import streamlit as st
 from app import cache, navigation, services, state, viewer
 from app.errors import boundary
 from app.health import view
-from app.health.text import log_sentence, trend_finding, with_names
+from app.health.text import lake_columns, log_sentence, offender_columns, trend_finding, with_names
 from app.ui.badges import state_mark
 from app.ui.figures import chart, key_figures
 from app.ui.lake import LakeReading, OpenTable
-from app.ui.lists import Look, choose, paged, show
+from app.ui.lists import choose, paged, show
 from app.ui.live import empty_lake, live, live_lake, reading_progress
 from app.ui.table_acts import act_button
 from app.ui.view.words import markdown_safe
 from app.ui.work import spinner
 from backend.format import count_text, things
 from backend.health.model import Offender
-from backend.health.rules import URGENCY
 from backend.lake.model import TableCard, TableRef
 from backend.maintenance.model import Optimize, Vacuum
-
-LAKE = Look(
-    formats={
-        "Files": "count", "Size": "bytes", "Last OPTIMIZE": "ago", "Last VACUUM": "ago", "Since checkpoint": "count",
-        "Spared": "count",
-    },
-    config={
-        "Finding": st.column_config.TextColumn(width=395),
-        "Next step": st.column_config.TextColumn(width=338),
-        "Small files": st.column_config.TextColumn(help=URGENCY),
-        "Spared": st.column_config.TextColumn(help="Files that a full read need no longer open after merging"),
-        "Since checkpoint": st.column_config.TextColumn(help="Commits that readers replay one by one"),
-    },
-    layer_column="Layer",
-    alt="Health of every table, most urgent first",
-)  # fmt: skip
-OFFENDERS = Look(
-    formats={"Small files": "count", "Files": "count", "Average file": "bytes"},
-    alt="Who or where small files come from",
-)
 
 
 def lake_health() -> None:
@@ -77,7 +56,8 @@ def _lake_list() -> None:
     slot, shown, which = paged(rows, key="health_list")
     with slot:
         names = [row.table.ref.name for row in shown]
-        name = choose(view.build_lake_frame(shown, now=now), LAKE, key="lake_health", names=names)
+        alt = "Health of every table, most urgent first"
+        name = choose(lake_columns(now), shown, key="lake_health", names=names, alt=alt)
         st.caption(f"{which} Click a row for the table's trend, offenders and every recommendation.".strip())
     if name is not None:
         navigation.go("health", {state.TABLE: name})
@@ -120,5 +100,6 @@ def _offenders(offenders: Sequence[Offender], streams: Mapping[str, str]) -> Non
             "**No writer or partition stands out.** No commit in the log wrote small files.", icon=":material/check:"
         )
         return
-    show(view.build_offender_frame(offenders, streams), OFFENDERS, key="offenders")
+    worst = sorted(offenders, key=lambda offender: -offender.small_files)
+    show(offender_columns(streams), worst, key="offenders", alt="Who or where small files come from")
     st.caption("For a partition: its small files now. For a stream or engine: what its commits in the log wrote.")

@@ -5,15 +5,13 @@ Rule: pure; the rule by which a file is small, and by which that matters, stands
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 
-import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from app.health.text import judgement_text, trend_finding
+from app.health.text import LakeRow, trend_finding
 from app.ui.lake import Table
 from app.ui.view.figures import TABLE_SERIES, step_line, table_points
 from app.ui.view.theme import (
@@ -25,41 +23,15 @@ from app.ui.view.theme import (
     state_style,
     template_name,
 )
-from app.ui.view.words import KeyFigure, figure_safe, sentence
-from backend.format import age_s, ago, bytes_text, count_text, things, utc_text
+from app.ui.view.words import KeyFigure, figure_safe
+from backend.format import ago, bytes_text, count_text, things, utc_text
 from backend.health.health import JudgedTable
-from backend.health.model import HealthEvidence, MaintenanceRun, Offender, Severity, TableHealth
-from backend.health.rules import URGENCY, gain_in, gain_text, merge_gain, severity_of, small_files_text
-from backend.lake.model import TableCard, UnreadableTable, VersionTotals
+from backend.health.model import HealthEvidence, MaintenanceRun, Severity, TableHealth
+from backend.health.rules import URGENCY, gain_in, merge_gain, small_files_text
+from backend.lake.model import TableCard, VersionTotals
 
 BLUE, ORANGE = 0, 1  # places in the palette
 MOST_MARKS = 100
-
-
-PENDING, UNKNOWN_STATE = "… being judged", "? unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class LakeRow:
-    """A table of the list: what its card tells at once, and its judgement once that has come."""
-
-    table: Table
-    judged: JudgedTable | None
-
-    @property
-    def severity(self) -> Severity | None:
-        """None: not known, or not yet. What is urgent by the card alone is known at once."""
-        if self.judged is not None:
-            return self.judged.severity if self.judged.evidence else None
-        severity = severity_of(self.table)
-        return None if severity is Severity.FINE else severity
-
-    @property
-    def problem(self) -> str:
-        """Why it cannot be judged; empty where it can."""
-        if isinstance(self.table, UnreadableTable):
-            return self.table.reason
-        return self.judged.problem if self.judged else ""
 
 
 def lake_rows(tables: Iterable[Table], judged: Mapping[str, JudgedTable]) -> list[LakeRow]:
@@ -93,55 +65,6 @@ def lake_sentence(rows: Sequence[LakeRow]) -> str:
 
 def num_pending(rows: Iterable[LakeRow]) -> int:
     return sum(row.judged is None and not row.problem for row in rows)
-
-
-def build_lake_frame(rows: Sequence[LakeRow], *, now: datetime) -> pd.DataFrame:
-    """One row a table, in the order given."""
-    frame = pd.DataFrame([_lake_row(row, now) for row in rows], columns=list(LAKE_COLUMNS))
-    counts = ["Files", "Spared", "Size", "Since checkpoint"]
-    return frame.astype(dict.fromkeys(counts, "Int64") | dict.fromkeys(["Last OPTIMIZE", "Last VACUUM"], "Float64"))
-
-
-LAKE_COLUMNS = (
-    "Table",
-    "Judgement",
-    "Finding",
-    "Next step",
-    "Files",
-    "Spared",
-    "Small files",
-    "Size",
-    "Last OPTIMIZE",
-    "Last VACUUM",
-    "Since checkpoint",
-    "Layer",
-)
-
-
-def _lake_row(row: LakeRow, now: datetime) -> dict[str, object]:
-    table, recommendations = row.table, row.judged.recommendations(now) if row.judged else ()
-    judgement = UNKNOWN_STATE if row.problem else PENDING
-    if row.severity is not None:
-        judgement = judgement_text(row.severity)
-    cells: dict[str, object] = {"Table": table.ref.name, "Layer": table.ref.layer, "Judgement": judgement}
-    if isinstance(table, TableCard):
-        gain = merge_gain(table)
-        numbers = {"Files": gain.num_files, "Spared": gain.spared, "Small files": small_files_text(gain)}
-        cells |= numbers | {"Size": gain.size_bytes}
-    if row.problem:
-        return cells | {"Finding": row.problem, "Next step": table.hint if isinstance(table, UnreadableTable) else None}
-    if row.judged is None or row.judged.evidence is None:
-        return cells | (
-            {"Finding": gain_text(merge_gain(table))} if row.severity and isinstance(table, TableCard) else {}
-        )
-    evidence = row.judged.evidence
-    return cells | {
-        "Finding": recommendations[0].finding,
-        "Next step": sentence(recommendations[0].next_step.split(". ")[0]),  # the table's own page has all of it
-        "Last OPTIMIZE": age_s(_at(evidence.last_optimize), now),
-        "Last VACUUM": age_s(_at(evidence.last_vacuum), now),
-        "Since checkpoint": evidence.log.commits_since_checkpoint,
-    }
 
 
 def key_figures(evidence: HealthEvidence, *, now: datetime) -> list[KeyFigure]:
@@ -218,25 +141,7 @@ def _trend_figure(totals: tuple[VersionTotals, ...], title: str, mode: Mode) -> 
     return figure.update_xaxes(title="version", tickformat="d", row=3, col=1, **ticks)
 
 
-def build_offender_frame(offenders: Sequence[Offender], streams: Mapping[str, str] | None = None) -> pd.DataFrame:
-    """Who or where small files come from, worst first. `streams` names the stream of a query id."""
-    worst = sorted(offenders, key=lambda offender: -offender.small_files)
-    return pd.DataFrame(
-        {
-            "Where": [offender.kind for offender in worst],
-            "Name": [(streams or {}).get(offender.name, offender.name) for offender in worst],
-            "Small files": [offender.small_files for offender in worst],
-            "Files": [offender.files for offender in worst],
-            "Average file": pd.array([offender.average_bytes for offender in worst], dtype="Int64"),
-        }
-    )
-
-
 def _run_figure(label: str, run: MaintenanceRun | None, now: datetime) -> KeyFigure:
     if run is None:
         return KeyFigure(label, "–", "Not in the commits that the log still holds.", note="not in the log")
     return KeyFigure(label, ago(run.at, now), f"v{run.version}, {utc_text(run.at)}", note=f"v{run.version}")
-
-
-def _at(run: MaintenanceRun | None) -> datetime | None:
-    return run.at if run else None

@@ -10,18 +10,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import pandas as pd
 import streamlit as st
 
 from app import cache, errors, navigation, services, state, viewer
+from app.columns import Columns
 from app.history import view
 from app.ui import figures, lists
 from app.ui.lake import OpenTable
 from app.ui.view.acts import act_of
-from app.ui.view.commits import changes_sentence, staged_sentence, stream_text
+from app.ui.view.commits import TABLE_CHANGES, changes_sentence, commit_columns, staged_sentence, stream_text
 from app.ui.view.figures import HEIGHT_PX, TABLE_SERIES, jump_text, series_figure, table_points
-from app.ui.view.frames import changes_frame
-from app.ui.view.theme import SURFACES, operation_style, operation_text
+from app.ui.view.theme import operation_style, operation_text
 from app.ui.view.words import PAGE_ROWS, markdown_safe
 from app.ui.work import spinner
 from backend.errors import VersionFormatError
@@ -43,27 +42,6 @@ GROUPS = {
 MOST_LOOK = 1_000_000
 _LISTED = "_listed_versions"
 _CHART = "history_chart"
-COMMITS = lists.Look(
-    formats={"Version": "exact", "When": "ago"},
-    config={
-        "Version": st.column_config.NumberColumn(format="v%d", pinned=True),
-        "Who": st.column_config.TextColumn(width=170, help="The stream and its batch, else the user."),
-        "Rows": st.column_config.TextColumn(width=110, help="Inserted +, updated ~, deleted −, as the commit says."),
-        "Files": st.column_config.TextColumn(width=125, help="Added +, removed −."),
-        "Bytes": st.column_config.TextColumn(width=125),
-        "Operation": st.column_config.TextColumn(width=165),
-        "Changed": st.column_config.TextColumn(
-            width="medium", help="What the commit changed of the table itself: columns, properties, protocol."
-        ),
-        "Note": st.column_config.TextColumn(help="User metadata of the commit, or what is wrong with its entry."),
-        "Committed at": st.column_config.TextColumn(help="Exact, UTC."),
-    },
-    alt="Commits, newest first",
-)
-CHANGES = lists.Look(
-    config={"Meaning": st.column_config.TextColumn(width="large")},
-    alt="What this commit changed of the table",
-)
 # As high with links as without, which need two lines in a narrow window.
 _BAR = """<style>.st-key-chosen_bar { min-height: 68px }
 @media (max-width: 1000px) { .st-key-chosen_bar { min-height: 106px } }</style>"""
@@ -170,8 +148,7 @@ def list_commits(log: LogRange) -> None:
         _chosen_bar(log.ref, chosen, streams)
         if listed.commits:
             changes = load_metadata_changes(services.lake(), log.ref, listed.run)
-            frame = view.commits_frame(listed.commits, services.now(), streams, changes)
-            _list(listed.commits, frame, dimmed=dimmed)
+            _list(listed.commits, commit_columns(services.now(), streams, changes), dimmed=dimmed)
     if len(chosen) == 1:
         with errors.boundary():
             _detail(log.ref, chosen[0])
@@ -192,14 +169,10 @@ def _switches(ref: TableRef) -> tuple[bool, bool]:
     return filtering, dimmed
 
 
-def _list(commits: Sequence[Commit], frame: pd.DataFrame, *, dimmed: bool) -> None:
+def _list(commits: Sequence[Commit], columns: Columns[Commit], *, dimmed: bool) -> None:
     versions, chosen = [commit.version for commit in commits], chosen_versions()
     st.session_state[_LISTED] = versions
-    styled = lists.styled(frame, COMMITS)
-    if dimmed:
-        dim = f"color: {SURFACES[viewer.mode()].muted}; font-style: italic"
-        quiet = [dim if view.is_maintenance(commit.operation) else "" for commit in commits]
-        styled = styled.apply(lambda _: quiet, axis=0)
+    muted = [row for row, commit in enumerate(commits) if dimmed and view.is_maintenance(commit.operation)]
     # The key holds what is listed: a new commit on top must not move the selection to its neighbour.
     key = f"commits_{versions[0]}_{versions[-1]}_{len(versions)}"
     rows = sorted(versions.index(version) for version in chosen if version in versions)
@@ -211,9 +184,10 @@ def _list(commits: Sequence[Commit], frame: pd.DataFrame, *, dimmed: bool) -> No
         ticked = st.session_state[key].get("selection", {}).get("rows", [])
         choose_versions([listed[row] for row in ticked if row < len(listed)])
 
-    st.dataframe(
-        styled, key=key, on_select=on_select, selection_mode="multi-row", placeholder="", **lists.shape(frame, COMMITS)
-    )
+    lists.show(
+        columns, commits, key=key, alt="Commits, newest first", muted=muted, on_select=on_select,
+        selection_mode="multi-row",
+    )  # fmt: skip
 
 
 # filters: only the newest commits are looked at until a person asks for more ------------------------------------------
@@ -346,7 +320,7 @@ def _detail(ref: TableRef, version: int) -> None:
             navigation.page_link("acts", "Who asked for it, and the proof", {state.ACT: job})
         if changes := load_metadata_changes(services.lake(), ref, [commit]).get(version, ()):
             st.markdown(f"**Changed of the table itself** · {changes_sentence(changes)}")
-            lists.show(changes_frame(changes), CHANGES, key="table_changes")
+            lists.show(TABLE_CHANGES, changes, key="table_changes", alt="What this commit changed of the table")
         left, right = st.columns(2)
         with left:
             lists.facts(view.commit_facts(commit))
@@ -356,7 +330,7 @@ def _detail(ref: TableRef, version: int) -> None:
         for title, values in folded.items():
             if values:
                 with st.expander(f"{title} ({count_text(len(values))})", key=f"fold_{title}"):
-                    st.dataframe(view.key_values_frame(values), hide_index=True, key=f"values_{title}")
+                    lists.show(view.NAME_AND_VALUE, list(values.items()), key=f"values_{title}", alt=title)
 
 
 def _commit(ref: TableRef, version: int) -> Commit | None:

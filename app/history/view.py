@@ -6,16 +6,11 @@ Rule: pure; what a commit does not say is left out and never shown as 0.
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
-import pandas as pd
-
-from app.ui.view.commits import changes_text, stream_text
+from app.columns import Column, Columns
 from app.ui.view.figures import Point, notes
-from app.ui.view.theme import operation_style
 from backend.format import (
-    UNKNOWN,
     bytes_exact,
     bytes_text,
     count_exact,
@@ -26,87 +21,16 @@ from backend.format import (
 )
 from backend.lake.history.history import HistoryFilter, LookBack
 from backend.lake.model import Commit, OperationMetrics, Timeline
-from backend.lake.table.metadata_diff import TableChange
 
 # commits ---------------------------------------------------------------------------------------------------------
 
-COMMIT_COLUMNS = (
-    "Version", "When", "Committed at", "Operation", "Who", "Job", "Rows", "Files", "Bytes", "Changed", "Note", "Engine",
-)  # fmt: skip
 # What rearranges or tidies and leaves the rows as they were.
 _MAINTENANCE = ("OPTIMIZE", "VACUUM", "REORG", "CHECKPOINT", "FSCK", "COMPUTE ", "LOG COMPACT", "CLEANUP")
-
-
-def commits_frame(
-    commits: Sequence[Commit],
-    now: datetime,
-    streams: Mapping[str, str],
-    changes: Mapping[int, Sequence[TableChange]],
-) -> pd.DataFrame:
-    """One row a commit, in the order given; what the commit does not say is left out, never 0. `streams`: the stream of
-    each query id; `changes`: what each version changed of the table."""
-    rows = [
-        {
-            "Version": commit.version,
-            "When": (now - commit.committed_at).total_seconds() if commit.committed_at else None,
-            "Operation": f"{operation_style(commit.operation).glyph} {commit.operation or 'not named'}",
-            "Rows": rows_text(commit.metrics),
-            "Files": files_text(commit.metrics),
-            "Bytes": bytes_plus_minus(commit.metrics),
-            "Changed": changes_text(changes.get(commit.version, ())),
-            "Who": stream_text(commit, streams) or commit.user or UNKNOWN,
-            "Job": commit.job or "",
-            "Engine": commit.engine or UNKNOWN,
-            "Note": commit.problem or commit.user_metadata or "",
-            "Committed at": utc_text(commit.committed_at),
-        }
-        for commit in commits
-    ]
-    frame = pd.DataFrame(rows, columns=list(COMMIT_COLUMNS))
-    silent = [name for name in ("Changed", "Who", "Job", "Note") if frame[name].isin(["", UNKNOWN]).all()]
-    return frame.drop(columns=silent)
 
 
 def is_maintenance(operation: str | None) -> bool:
     """Whether an operation keeps the table in shape and changes none of its rows."""
     return (operation or "").upper().startswith(_MAINTENANCE)
-
-
-def rows_text(metrics: OperationMetrics) -> str:
-    """ "+120 ~4 −3": rows inserted, updated, deleted; "–" when the commit says none of them."""
-    parts = (("+", metrics.rows_inserted), ("~", metrics.rows_updated), ("−", metrics.rows_deleted))
-    counted = [(sign, count) for sign, count in parts if count is not None]
-    some = [f"{sign}{count_text(count)}" for sign, count in counted if count]
-    return " ".join(some) or ("±0" if counted else UNKNOWN)
-
-
-def files_text(metrics: OperationMetrics) -> str:
-    """ "+3 −12"; of a VACUUM what it deletes from storage, which no version loses."""
-    if metrics.files_to_delete is not None:
-        return f"was to delete {count_text(metrics.files_to_delete)}"
-    if metrics.files_vacuumed is not None:
-        return f"{count_text(metrics.files_vacuumed)} vacuumed"
-    return plus_minus(metrics.files_added, metrics.files_removed)
-
-
-def plus_minus(added: int | None, removed: int | None) -> str:
-    """ "+3 −12", "±0", or "–" when neither is known."""
-    if added is None and removed is None:
-        return UNKNOWN
-    some = [f"{sign}{count_text(count)}" for sign, count in (("+", added), ("−", removed)) if count]
-    return " ".join(some) or "±0"
-
-
-def bytes_plus_minus(metrics: OperationMetrics) -> str:
-    """ "+38.2 MB −12 kB", or "–" when neither is known."""
-    if metrics.bytes_to_delete is not None:
-        return f"was to delete {bytes_text(metrics.bytes_to_delete)}"
-    if metrics.files_vacuumed is not None:
-        return UNKNOWN
-    if metrics.bytes_added is None and metrics.bytes_removed is None:
-        return UNKNOWN
-    pairs = (("+", metrics.bytes_added), ("−", metrics.bytes_removed))
-    return " ".join(f"{sign}{bytes_text(size)}" for sign, size in pairs if size) or "±0"
 
 
 def history_sentence(commits: Sequence[Commit], total: int | None = None) -> str:
@@ -175,10 +99,10 @@ def metrics_facts(metrics: OperationMetrics) -> dict[str, str]:
     return facts | ({"Took": duration_text(metrics.duration_ms / 1000)} if metrics.duration_ms is not None else {})
 
 
-def key_values_frame(values: Mapping[str, Any], key: str = "Name", value: str = "Value") -> pd.DataFrame:
-    """A mapping as a two-column frame of text; nested values as JSON."""
-    rows = [(name, item if isinstance(item, str) else json.dumps(item, default=str)) for name, item in values.items()]
-    return pd.DataFrame(rows, columns=[key, value])
+NAME_AND_VALUE: Columns[tuple[str, Any]] = (  # nested values as JSON
+    Column("Name", lambda item: item[0]),
+    Column("Value", lambda item: item[1] if isinstance(item[1], str) else json.dumps(item[1], default=str)),
+)
 
 
 # filters: how far was looked is always said ---------------------------------------------------------------------------

@@ -26,25 +26,6 @@ from backend.errors import LakehouseError
 from backend.format import ago, moment_help
 from backend.health.model import AttentionGroup
 
-SMALL_FILES_PX = 89
-TABLES = lists.Look(
-    formats={"Rows": "count", "Files": "count", "Size": "bytes", "Last commit": "ago_short"},
-    config={
-        "Table": st.column_config.TextColumn(width=195),
-        "Version": st.column_config.TextColumn(width=84, help="The latest version, or that the table cannot be read."),
-    },
-    alt="Every table with its version, rows, files, size, small files and last commit",
-)
-STREAMS = lists.Look(
-    formats={"Rows in": "rate", "Last batch": "ago_short"},
-    config={
-        "Verdict": st.column_config.TextColumn(width=108),
-    },
-    state_columns=("Verdict",),
-    alt="Every stream with its verdict, state and rate",
-)
-
-
 MOST_ROWS = 50
 # Side by side where both fit, else one below the other.
 _LISTS = """<style>.st-key-overview_lists { display: flex; flex-wrap: wrap; }
@@ -98,8 +79,9 @@ def _table_list(tables: list[Table], groups: Sequence[AttentionGroup]) -> None:
         cut = ""
     st.caption(f"{cut}Click a row to open the table.")
     names = [table.ref.name for table in tables]
-    look = lists.with_small_files(TABLES, width=SMALL_FILES_PX)
-    name = lists.choose(view.tables_frame(tables, services.now()), look, key="overview_tables", names=names)
+    columns = view.table_list_columns(services.now(), services.settings().health.small_file_ratio)
+    alt = "Every table with its version, rows, files, size, small files and last commit"
+    name = lists.choose(columns, tables, key="overview_tables", names=names, alt=alt)
     if cut:
         navigation.page_link("tables", "All tables")
     if name is not None:
@@ -116,8 +98,8 @@ def _stream_list(reading: cache.StreamsReading) -> None:
             streams, cut = streams[:MOST_ROWS], f"{MOST_ROWS} of them: those in trouble first. "
         st.caption(f"{summary_sentence(reading.streams)}. {cut}Click a row to open the stream.")
         names = [status.declaration.name for status in streams]
-        frame = view.streams_frame(streams, services.now())
-        name = lists.choose(frame, STREAMS, key="overview_streams", names=names)
+        columns, alt = view.stream_list_columns(services.now()), "Every stream with its verdict, state and rate"
+        name = lists.choose(columns, streams, key="overview_streams", names=names, alt=alt)
         if cut:
             navigation.page_link("streams", "All streams")
         if name is not None:

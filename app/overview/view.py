@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-import pandas as pd
-
+from app.columns import Column
 from app.ui.lake import (
     MOST_TO_MERGE,
     NOT_AS_EXPECTED,
@@ -19,9 +18,9 @@ from app.ui.lake import (
     UNREADABLE,
     LakeTotals,
     Table,
-    table_cells,
+    table_columns,
 )
-from app.ui.states import stream_cells
+from app.ui.states import stream_columns
 from app.ui.view.words import KeyFigure, LinkTarget
 from backend.expectations.model import Judgement, State
 from backend.format import UNKNOWN, ago, bytes_exact, bytes_text, count_exact, count_text, things
@@ -80,20 +79,29 @@ def most_troubled(tables: Sequence[Table], groups: Sequence[AttentionGroup], mos
     return sorted(tables, key=rank)[:most]
 
 
-def tables_frame(tables: Sequence[Table], now: datetime) -> pd.DataFrame:
-    """One row a table, in the order given."""
-    return pd.DataFrame([table_cells(table, now) for table in tables], columns=list(TABLE_COLUMNS))
+def table_list_columns(now: datetime, small_file_ratio: float) -> list[Column[Table]]:
+    """Of each table what fits beside the streams."""
+    column = {column.name: column for column in table_columns(now, small_file_ratio)}
+    return [
+        replace(column["Table"], width=195),
+        replace(column["Version"], width=84),
+        column["Rows"],
+        replace(column["Last commit"], format="ago_short"),
+        column["Size"],
+        column["Files"],
+        column["Small files"],
+    ]
 
 
-TABLE_COLUMNS = ("Table", "Version", "Rows", "Last commit", "Size", "Files", "Small files")
-
-
-STREAM_COLUMNS = ("Stream", "Verdict", "Rows in", "Last batch")
-
-
-def streams_frame(streams: Iterable[StreamStatus], now: datetime) -> pd.DataFrame:
-    """One row a stream, in the order given."""
-    return pd.DataFrame([stream_cells(status, now) for status in streams], columns=list(STREAM_COLUMNS))
+def stream_list_columns(now: datetime) -> list[Column[StreamStatus]]:
+    """Of each stream what fits beside the tables."""
+    column = {column.name: column for column in stream_columns(now)}
+    return [
+        column["Stream"],
+        replace(column["Verdict"], width=108),
+        replace(column["Rows in"], width=None),
+        replace(column["Last batch"], format="ago_short"),
+    ]
 
 
 def attention_sentence(groups: Sequence[AttentionGroup], unknown: Sequence[str] = (), *, partial: bool = False) -> str:

@@ -20,22 +20,6 @@ from backend.streams.verdict import StreamStatus
 
 ALL = "All"
 LATENCY = "Age of the oldest data that has landed and is not in a layer's tables yet, over the last 30 minutes"
-NODES = lists.Look(
-    formats={"Rows/min": "count"},
-    config={
-        "Layer": st.column_config.TextColumn(width=68),
-        "State": st.column_config.TextColumn(width=112),
-        "Reads": st.column_config.TextColumn(width=133),
-        "Rows/min": st.column_config.Column(
-            alignment="right", help="Rows read over the last 5 minutes; “–”: nobody counts them"
-        ),
-        "Row expectations": st.column_config.TextColumn(width=118, help="Broken by a row of the last 5 minutes"),
-        "Why": st.column_config.TextColumn(width=242),
-    },
-    layer_column="Layer",
-    row_px=lists.TWO_LINES_PX,
-    alt="Sources, streams and tables, and what each reads",
-)
 
 
 def pipeline_graph() -> None:
@@ -84,7 +68,10 @@ def _graph(statuses: Sequence[StreamStatus]) -> None:
         key="pipeline_picture",
     )
     by_name = {box.node.name: box for box in shown}
-    row = lists.choose(view.build_frame(graph, shown), NODES, key="pipeline_list", names=list(by_name))
+    alt = "Sources, streams and tables, and what each reads"
+    row = lists.choose(
+        view.box_columns(graph), shown, key="pipeline_list", names=list(by_name), row_px=lists.TWO_LINES_PX, alt=alt
+    )
     if opened is None and (box := by_name.get(row or "")) and box.page and box.chosen:
         opened = box.page, box.chosen  # the row leads where its node does
     if opened is not None:

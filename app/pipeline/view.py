@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
-
+from app.columns import Column
 from app.ui.states import own_words, row_expectations, state_text, verdict_text
 from app.ui.view.figures import HOVER_MOMENT, FigureJson, FigureLook, base_figure, moment_json
 from app.ui.view.theme import LAYER_TEXT, SURFACES, Mode, categories, state_style
@@ -19,7 +18,7 @@ from backend.format import UNKNOWN, count_text, cut, duration_text, things, zone
 from backend.stream_model.backlog import behind_text
 from backend.stream_model.progress import expectation_totals
 from backend.stream_model.stream import Progress, StreamState
-from backend.streams.graph import Graph, Node
+from backend.streams.graph import Edge, Graph, Node
 from backend.streams.latency import LayerLatency
 from backend.streams.verdict import StreamStatus, Verdict
 
@@ -195,22 +194,27 @@ def rate_per_min(rows: float | None) -> str:
 # in words ----------------------------------------------------------------------------------------------------------
 
 
-def build_frame(graph: Graph, shown: Sequence[Box]) -> pd.DataFrame:
-    """The same as a list, in the graph's order."""
-    into = {box.node.name: [edge for edge in graph.edges if edge.target == box.node.name] for box in shown}
-    rates = [[edge.rows_per_min for edge in into[box.node.name] if edge.rows_per_min is not None] for box in shown]
-    return pd.DataFrame(
-        {
-            "Name": [box.node.name for box in shown],
-            "Kind": [box.node.kind for box in shown],
-            "Layer": [box.node.layer for box in shown],
-            "State": [box.state_text for box in shown],
-            "Reads": [", ".join(edge.source for edge in into[box.node.name]) or UNKNOWN for box in shown],
-            "Rows/min": pd.array([sum(known) if known else None for known in rates], dtype="Float64"),
-            "Row expectations": [box.rules or UNKNOWN for box in shown],
-            "Why": [own_words(box.because, box.node.name) or UNKNOWN for box in shown],
-        }
-    )
+def box_columns(graph: Graph) -> list[Column[Box]]:
+    """Of a node what stands on the picture, and what it reads."""
+
+    def edges(box: Box) -> list[Edge]:
+        return [edge for edge in graph.edges if edge.target == box.node.name]
+
+    def rate(box: Box) -> float | None:
+        rates = [edge.rows_per_min for edge in edges(box) if edge.rows_per_min is not None]
+        return sum(rates) if rates else None
+
+    return [
+        Column("Name", lambda box: box.node.name),
+        Column("Kind", lambda box: box.node.kind),
+        Column("Layer", lambda box: box.node.layer, "layer", width=68),
+        Column("State", lambda box: box.state_text, width=112),
+        Column("Reads", lambda box: ", ".join(edge.source for edge in edges(box)) or None, width=133),
+        Column("Rows/min", rate, "count", "Rows read over the last 5 minutes; “–”: nobody counts them"),
+        Column("Row expectations", lambda box: box.rules or None, width=118,
+               help="Broken by a row of the last 5 minutes"),
+        Column("Why", lambda box: own_words(box.because, box.node.name) or None, width=242),
+    ]  # fmt: skip
 
 
 def sentence(graph: Graph, shown: Sequence[Box]) -> str:

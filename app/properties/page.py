@@ -11,8 +11,7 @@ from app.properties import view
 from app.ui import lists
 from app.ui.lake import OpenTable
 from app.ui.table_acts import act_button
-from app.ui.view.commits import changes_sentence
-from app.ui.view.frames import changes_frame
+from app.ui.view.commits import TABLE_CHANGES, changes_sentence
 from app.ui.view.words import markdown_safe
 from backend.format import things
 from backend.lake.history.history import VERSIONS, resolve_version
@@ -20,14 +19,6 @@ from backend.lake.model import Metadata, Protocol, Snapshot
 from backend.lake.table.metadata_diff import ChangeKind, InForce, compare
 from backend.lake.table.properties import explain_features, explain_properties
 from backend.maintenance.model import Alter, Drop
-
-CHANGES = lists.Look(
-    config={
-        "Name": st.column_config.TextColumn(width=300),
-        "Meaning": st.column_config.TextColumn(width="large"),
-    },
-    alt="Properties, protocol and features that differ between the two versions",
-)
 
 
 def properties(opened: OpenTable) -> None:
@@ -91,7 +82,8 @@ def _differences(name: str, old: Snapshot, new: Snapshot) -> None:
     rest = [change for change in changes if change.kind is not ChangeKind.COLUMN]
     if rest:
         st.markdown(f"**{range_text}** · {changes_sentence(rest)}")
-        lists.show(changes_frame(rest), CHANGES, key="property_changes")
+        alt = "Properties, protocol and features that differ between the two versions"
+        lists.show(TABLE_CHANGES, rest, key="property_changes", alt=alt)
     else:
         st.info(f"**{range_text}**: properties, protocol and features are the same.", icon=":material/equal:")
     if columns:
@@ -122,22 +114,22 @@ def _table(metadata: Metadata) -> None:
     elif not here:
         st.caption("No property that is set here matches." if words else "Every property has its default.")
     else:
-        lists.text_table(view.set_frame(here), name="Property", meaning="Meaning")
+        lists.text_table(view.PROPERTIES, here)
     if defaults:
         label = things(len(defaults), "property with its default", "properties with their defaults")
         # a search opens the fold: its key is another one then
         with st.expander(label, expanded=bool(words), key=f"defaults_{bool(words)}", icon=":material/tune:"):
             for group in view.grouped(defaults):
                 st.markdown(f"**{group.subject}**")
-                lists.text_table(view.defaults_frame(group.rows), name="Property", meaning="Meaning")
+                lists.text_table([column for column in view.PROPERTIES if column.name != "Value"], group.rows)
 
 
 def _features(protocol: Protocol) -> None:
     """The protocol version and every table feature."""
     st.subheader("Table features", anchor=False)
     st.caption(f"Protocol: reader {protocol.min_reader_version}, writer {protocol.min_writer_version}.")
-    frame = view.features_frame(explain_features(protocol))
-    if frame.empty:
+    features = explain_features(protocol)
+    if not features:
         st.info("The protocol version implies its features; none is listed by name.", icon=":material/info:")
     else:
-        lists.text_table(frame, name="Feature", meaning="Meaning")
+        lists.text_table(view.FEATURES, features)

@@ -6,10 +6,9 @@ Rule: pure; every value that is set stands beside its default, a problem says wh
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import pandas as pd
-
+from app.columns import Column, Columns
 from app.ui.view.words import sentence
-from backend.format import UNKNOWN, count_text, things
+from backend.format import count_text, things
 from backend.lake.table.properties import FeatureRow, PropertyRow
 
 # The subject of a property: the first entry one of whose words the key holds.
@@ -73,24 +72,18 @@ def matching(rows: Iterable[PropertyRow], words: str) -> list[PropertyRow]:
     return [row for row, text in texts if all(word in text for word in wanted)]
 
 
-def set_frame(rows: Sequence[PropertyRow]) -> pd.DataFrame:
-    """One row a property that is set: its value, the default beside it, meaning or problem."""
-    records = [
-        {
-            "Property": row.key,
-            "Value": row.value,
-            "Default": row.default if row.default is not None else UNKNOWN,
-            "Meaning": f"⚠ {row.problem}" if row.problem else row.meaning,
-        }
-        for row in rows
-    ]
-    return pd.DataFrame(records, columns=["Property", "Value", "Default", "Meaning"])
-
-
-def defaults_frame(rows: Sequence[PropertyRow]) -> pd.DataFrame:
-    """One row a property that is not set: its default and meaning."""
-    records = [{"Property": row.key, "Default": row.default or "not set", "Meaning": row.meaning} for row in rows]
-    return pd.DataFrame(records, columns=["Property", "Default", "Meaning"])
+PROPERTIES: Columns[PropertyRow] = (
+    Column("Property", lambda row: row.key, key="key"),
+    Column("Value", lambda row: row.value, key="value"),
+    Column("Default", lambda row: row.default if row.is_set else row.default or "not set"),
+    Column("Meaning", lambda row: f"⚠ {row.problem}" if row.problem else row.meaning),
+)
+FEATURES: Columns[FeatureRow] = (
+    Column("Feature", lambda row: row.name, key="name"),
+    Column("Readers must know it", lambda row: row.in_reader, "yes", key="in_reader"),
+    Column("Writers must know it", lambda row: row.in_writer, "yes", key="in_writer"),
+    Column("Meaning", lambda row: row.meaning, key="meaning"),
+)
 
 
 def properties_sentence(rows: Sequence[PropertyRow]) -> str:
@@ -104,17 +97,3 @@ def problem_sentence(row: PropertyRow) -> tuple[str, str]:
     """What is wrong with a property, and what to do."""
     repeated = row.suggestion is None or row.suggestion in (row.problem or "")
     return sentence(f"`{row.key}`: {row.problem}"), "" if repeated else f"Write `{row.suggestion}` instead."
-
-
-def features_frame(rows: Iterable[FeatureRow]) -> pd.DataFrame:
-    """One row a table feature: who must know it, and what it is."""
-    records = [
-        {
-            "Feature": row.name,
-            "Readers must know it": "yes" if row.in_reader else "no",
-            "Writers must know it": "yes" if row.in_writer else "no",
-            "Meaning": row.meaning,
-        }
-        for row in rows
-    ]
-    return pd.DataFrame(records, columns=["Feature", "Readers must know it", "Writers must know it", "Meaning"])

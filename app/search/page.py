@@ -6,7 +6,6 @@ search is shown at once. Rows of the commit are compared unasked where that is l
 
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -29,22 +28,7 @@ from backend.sql.expression import MOST_CHARACTERS
 
 MOST_CHECKS = 20
 _DEFAULTS = {state.GOOD: OLDEST, state.BAD: "latest"}
-PROBES = lists.Look(
-    formats={"When": "ago"},
-    config={
-        "Version": st.column_config.NumberColumn(format="v%d", pinned=True, width="small"),
-        "It gave": st.column_config.TextColumn(width="large"),
-        "Took": st.column_config.NumberColumn(format="%.2f s"),
-    },
-    alt="Probes in the order they ran",
-)
-_ROWS = lists.Look(alt="Rows that violate the condition")
-_WIDE_PX, _ENDS_PX = 140, 205  # "890.91 → 83,137.07", "2026-11-20 10:04:31.522 UTC"
-_HELD = lists.Look(
-    config={name: st.column_config.TextColumn(width=_WIDE_PX) for name in view.HEADS[1:-2]}
-    | {name: st.column_config.TextColumn(width=_ENDS_PX) for name in (view.HEADS[0], view.HEADS[-2])},
-    alt="What columns hold at the good and the bad end",
-)
+_PROBES = "Probes in the order they ran"
 _COMPARE_S = 5.0  # so long a viewer waits for rows that nobody asked to compare
 _NARROWEST_PX = 280
 _PARTS = ("who", "changed")
@@ -148,11 +132,8 @@ def _shown(steps: Iterator[BisectProgress], slot: DeltaGenerator) -> Iterator[Bi
     for step in steps:
         if len(step.probes) > shown:
             shown = len(step.probes)
-            frame = view.probe_frame(step.probes[::-1], services.now())
-            slot.dataframe(
-                lists.styled(frame, PROBES), column_config=dict(PROBES.config), hide_index=True,
-                row_height=lists.ROW_PX, height=lists.height(frame),
-            )  # fmt: skip
+            with slot:
+                lists.show(view.probe_columns(services.now()), step.probes[::-1], key=None, alt=_PROBES)
         yield step
 
 
@@ -176,9 +157,9 @@ def _result(opened: OpenTable, result: Bisection) -> None:
         _candidates(result, streams)
     if result.examples.rows:
         st.markdown(f"**Rows of v{result.bad_seen} that violate it** · the first {len(result.examples.rows)}")
-        right = {name: st.column_config.Column(alignment="right") for name in view.number_columns(result.examples)}
-        lists.show(view.example_frame(result.examples), replace(_ROWS, config=right), key="bisect_rows")
-    lists.show(view.probe_frame(result.probes, services.now()), PROBES, key="bisect_probes")
+        rows, alt = result.examples.rows, "Rows that violate the condition"
+        lists.show(view.example_columns(result.examples), rows, key="bisect_rows", alt=alt)
+    lists.show(view.probe_columns(services.now()), result.probes, key="bisect_probes", alt=_PROBES)
     with st.expander("The same in a terminal"):
         ends = ("--good", str(result.good), "--bad", str(result.bad))
         command = shlex.join(["weir", "bisect", result.ref.name, "--assert", result.condition, *ends])
@@ -295,7 +276,8 @@ def _suggestions(opened: OpenTable, asked: BisectRequest) -> None:
                 st.markdown(markdown_safe(text.suggestion_text(each)), width="content")
         quantiles = "" if held[-1].quantiles else ", which have no quantiles: the table is not read for them"
         st.caption(f"What the columns hold, v{low} → v{high}, by the log's statistics{quantiles}")
-        lists.show(view.held_frame(held), _HELD, key="held")
+        names, alt = list(held[-1].columns)[: view.MOST_COLUMNS], "What columns hold at the good and the bad end"
+        lists.show(view.held_columns(held), names, key="held", alt=alt)
 
 
 def _ends(opened: OpenTable, asked: BisectRequest) -> tuple[int, int]:

@@ -3,16 +3,15 @@
 Rule: pure; an outcome is told by a sign and a word, and what is not known is a dash.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
-import pandas as pd
-
+from app.columns import Column
 from app.search.text import read_text
-from app.ui.view.frames import ages
 from app.ui.view.theme import operation_style
-from backend.format import UNKNOWN, cut, figure_text, percent, utc_text
+from backend.format import UNKNOWN, age_s, cut, figure_text, percent
 from backend.search.condition import Examples
 from backend.search.search import Probe, ProbeOutcome, Purpose, gave_text
 from backend.search.suggest import QUANTILES, Held
@@ -23,48 +22,51 @@ _PURPOSES = {Purpose.END: "an end", Purpose.SEARCH: "search", Purpose.CHECK: "ch
 _MOST_CELL = 200
 MOST_COLUMNS = 40
 HEADS = ("Lowest", *(("1 % below", "Median", "1 % above")[: len(QUANTILES)]), "Highest", "Null")
+WIDE_PX, ENDS_PX = 140, 205  # "890.91 → 83,137.07", "2026-11-20 10:04:31.522 UTC"
 
 
-def probe_frame(probes: Sequence[Probe], now: datetime) -> pd.DataFrame:
-    """The probes in the order they ran."""
-    return pd.DataFrame(
-        {
-            "Version": [probe.version for probe in probes],
-            "Outcome": [SIGNS[probe.outcome] for probe in probes],
-            "It gave": [gave_text(probe) for probe in probes],
-            "Probed for": [_PURPOSES[probe.purpose] for probe in probes],
-            "Operation": [
-                f"{operation_style(probe.operation).glyph} {probe.operation or 'not named'}" for probe in probes
-            ],
-            "When": ages([probe.committed_at for probe in probes], now),
-            "Read": [read_text(probe) for probe in probes],
-            "Took": pd.Series([probe.duration_s for probe in probes], dtype="Float64"),
-            "At": [utc_text(probe.committed_at) for probe in probes],
-        }
-    )
+def probe_columns(now: datetime) -> list[Column[Probe]]:
+    return [
+        Column("Version", lambda probe: probe.version, "version", key="version"),
+        Column("Outcome", lambda probe: SIGNS[probe.outcome]),
+        Column("It gave", gave_text, width="large"),
+        Column("Probed for", lambda probe: _PURPOSES[probe.purpose]),
+        Column("Operation", lambda probe: f"{operation_style(probe.operation).glyph} {probe.operation or 'not named'}"),
+        Column("When", lambda probe: age_s(probe.committed_at, now), "ago"),
+        Column("Read", read_text),
+        Column("Took", lambda probe: probe.duration_s, "duration"),
+        Column("At", lambda probe: probe.committed_at, "moment", key="committed_at"),
+    ]
 
 
-def example_frame(examples: Examples) -> pd.DataFrame:
-    """Rows that break the condition, every value as text."""
-    values = ([row.get(name) for name in examples.columns] for row in examples.rows)
-    texts = [[cut("null" if value is None else str(json_value(value)), _MOST_CELL) for value in row] for row in values]
-    return pd.DataFrame(texts, columns=list(examples.columns))
+def example_columns(examples: Examples) -> list[Column[Mapping[str, Any]]]:
+    """Of rows that break the condition every value as text; numbers stand to the right."""
+
+    def text(value: object) -> str:
+        return cut("null" if value is None else str(json_value(value)), _MOST_CELL)
+
+    def column(name: str) -> Column[Mapping[str, Any]]:
+        kinds = {type(row.get(name)) for row in examples.rows} - {type(None)}
+        is_number = bool(kinds) and kinds <= {int, float, Decimal}
+        return Column(name, lambda row: text(row.get(name)), "figure" if is_number else "text")
+
+    return [column(name) for name in examples.columns]
 
 
-def number_columns(examples: Examples) -> list[str]:
-    """The columns that stand to the right."""
-    types = {name: {type(row.get(name)) for row in examples.rows} - {type(None)} for name in examples.columns}
-    return [name for name, kinds in types.items() if kinds and kinds <= {int, float, Decimal}]
-
-
-def held_frame(held: Sequence[Held]) -> pd.DataFrame:
-    """One row a column: what it holds at the newest of the versions, "a → b" where the oldest is known to differ."""
+def held_columns(held: Sequence[Held]) -> list[Column[str]]:
+    """Of a column, by its name, what it holds at the newest of the versions, "a → b" where the oldest is known to
+    differ."""
     first, last = held[0], held[-1]
-    rows = []
-    for name in list(last.columns)[:MOST_COLUMNS]:
-        ends = zip(_cells(first, name), _cells(last, name), strict=True)
-        rows.append([name, *(new if old in (new, UNKNOWN) else f"{old} → {new}" for old, new in ends)])
-    return pd.DataFrame(rows, columns=["Column", *HEADS])
+
+    def column(place: int, head: str) -> Column[str]:
+        def text(name: str) -> str:
+            old, new = _cells(first, name)[place], _cells(last, name)[place]
+            return new if old in (new, UNKNOWN) else f"{old} → {new}"
+
+        width = None if head == HEADS[-1] else ENDS_PX if head in (HEADS[0], HEADS[-2]) else WIDE_PX
+        return Column(head, text, width=width)
+
+    return [Column("Column", str), *(column(place, head) for place, head in enumerate(HEADS))]
 
 
 def _cells(held: Held, name: str) -> list[str]:

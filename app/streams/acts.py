@@ -6,11 +6,12 @@ forbids nothing; what failed is said with what will happen.
 """
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 
-import pandas as pd
 import streamlit as st
 
 from app import cache, errors, navigation, services, viewer
+from app.columns import Column
 from app.streams.text import (
     RESET_LABELS,
     by_weight,
@@ -25,10 +26,10 @@ from app.streams.text import (
     requeue_samples,
     reset_lines,
 )
-from app.streams.view.lists import acts, acts_on_all, allowed, build_operation_log, check_text
+from app.streams.view.lists import acts, acts_on_all, allowed, build_log_columns, check_text, newest_acts
 from app.ui import dialogs
 from app.ui.badges import state_mark
-from app.ui.lists import Look, show
+from app.ui.lists import show
 from app.ui.view.words import markdown_safe, sentence
 from app.ui.work import follow_job
 from backend.errors import LakehouseError
@@ -64,7 +65,6 @@ from backend.streams.reset import ResetLevel, ResetRequest, parse_starts, reset_
 from backend.streams.verdict import StreamStatus, why_not_stopped
 
 MOST_LOG_ENTRIES = 50
-LOG = Look(formats={"When": "ago"}, config={"Reason": st.column_config.TextColumn(width="large")}, alt="Operation log")
 _ACT = "act"
 
 
@@ -102,8 +102,9 @@ def operation_log(*, stream: str | None = None) -> None:
     if not entries:
         st.info("**Nobody has acted yet.** Each start, stop and restart is written here first.", icon=":material/list:")
         return
-    frame = build_operation_log(entries, now=services.now(), roots=services.settings().roots)
-    show(frame.drop(columns="Stream or table") if stream else frame, LOG, key="operation_log")
+    columns = build_log_columns(services.now(), services.settings().roots)
+    columns = [column for column in columns if column.name != "Stream or table" or not stream]
+    show(columns, newest_acts(entries), key="operation_log", alt="Operation log")
 
 
 def _ask(plan: ActPlan) -> None:
@@ -236,7 +237,6 @@ def chosen_overrides(declared: Mapping[str, str], typed: Mapping[str, str], spar
 
 
 _REQUEUE, _TRIED = "requeue", "_requeue_tried"
-SAMPLES = Look(alt="Some of the chosen rows, before and after the repair")
 
 
 def quarantine_row(declared: StreamDeclaration) -> None:
@@ -301,7 +301,8 @@ def _outcome(status: StreamStatus, request: RequeueRequest, job: Job | None) -> 
         lines = requeue_lines(answer, request, status.declaration)
         st.markdown("\n".join(f"- {markdown_safe(line)}" for line in lines))
         if samples := requeue_samples(answer):
-            show(pd.DataFrame(samples), SAMPLES, key="requeue_samples")
+            columns = [Column(name, itemgetter(name)) for name in samples[0]]
+            show(columns, samples, key="requeue_samples", alt="Some of the chosen rows, before and after the repair")
         refused = why_not(status) or ("" if answer.met else "no row would go")
         dialogs.ask(
             _REQUEUE,

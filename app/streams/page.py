@@ -6,10 +6,10 @@ Rule: everything comes from the store, so the panel is still there after the hos
 from collections.abc import Sequence
 from functools import lru_cache
 
-import pandas as pd
 import streamlit as st
 
 from app import cache, errors, navigation, services, state, viewer
+from app.columns import Columns, Row
 from app.streams.acts import (
     MOST_LOG_ENTRIES,
     act_buttons,
@@ -37,7 +37,7 @@ from app.streams.view import figures
 from app.streams.view import lists as view
 from app.ui.badges import layer_badge, state_badge
 from app.ui.figures import key_figures
-from app.ui.lists import TWO_LINES_PX, Look, choose, show
+from app.ui.lists import ROW_PX, TWO_LINES_PX, choose, show
 from app.ui.live import live
 from app.ui.live_figures import LiveChart, live_chart, prepared
 from app.ui.states import verdict_text
@@ -61,33 +61,6 @@ VIEWS = (
     "Declaration",
 )
 ATTACHED_VIEWS = ("Backlog", "Metrics", "Batches", "Runs", "Failures", "Declaration")  # nobody here starts it
-RUNS = Look(formats={"First batch": "ago", "Rows read": "count"}, alt="Runs of this stream")
-SOURCES = Look(
-    formats={"Versions": "count", "Files": "count", "Rows": "count", "Size": "bytes", "Oldest": "ago"},
-    config={"Note": st.column_config.TextColumn(width="large")},
-    row_px=TWO_LINES_PX,
-    alt="What waits in each source of this stream",
-)
-FAILURES = Look(
-    formats={"When": "ago"},
-    config={"Message": st.column_config.TextColumn(width="large")},
-    alt="Failures of this stream",
-)
-EXPECTATIONS = Look(
-    formats={"Passed": "count", "Failed": "count", "Failed share": "percent", "Last failed": "ago"},
-    alt="Rows that met and broke each expectation",
-)
-OBSERVES_NOTHING = 'Its function observes nothing: `rows.observe("name", …)`.'
-METRICS = Look(alt="What the function of this stream observed in its last batch")
-BATCHES = Look(
-    formats={"Ended": "ago", "Rows read": "count", "Rows written": "count"},
-    config={
-        "Rows written": st.column_config.TextColumn(help="As the sink says it; Spark's foreachBatch does not"),
-        "Commit": st.column_config.TextColumn(help="The version of its table that the batch wrote"),
-        "Error": st.column_config.TextColumn(width="large"),
-    },
-    alt="The newest batches of this stream",
-)
 MOST_BATCHES = 200
 _TROUBLED = (StreamState.FAILED, StreamState.BACKOFF)
 
@@ -306,27 +279,33 @@ def _lists(status: StreamStatus, totals: list[ExpectationTotal]) -> None:
     now = services.now()
     match chosen:
         case "Row expectations":
-            _table(view.build_expectation_frame(totals, now=now), EXPECTATIONS, "This stream declares none.")
+            alt = "Rows that met and broke each expectation"
+            _table(view.build_expectation_columns(now), totals, alt, "This stream declares none.")
         case "Metrics":
             metrics = observed_metrics(status.progress)
             if len(metrics) == MOST_METRICS:
                 st.caption(f"The first {MOST_METRICS} are shown.")
-            _table(view.build_metric_frame(metrics), METRICS, OBSERVES_NOTHING)
+            alt = "What the function of this stream observed in its last batch"
+            _table(view.METRIC_COLUMNS, metrics, alt, 'Its function observes nothing: `rows.observe("name", …)`.')
         case "Preflight":
             checklist(status.declaration.name)
         case "Batches":
             _batch_list(status.declaration, status.observed.failures if status.observed else ())
         case "Runs":
             runs = cache.stream_runs(status.declaration.name)
-            _table(view.build_run_frame(runs, now=now), RUNS, "No run has reported progress yet.")
+            _table(view.build_run_columns(now), runs, "Runs of this stream", "No run has reported progress yet.")
         case "Failures":
-            _table(view.build_failure_frame(status, now=now), FAILURES, "No failure inside the restart window.")
+            failures = status.observed.failures[::-1] if status.observed else ()  # newest first
+            columns, alt = view.build_failure_columns(now), "Failures of this stream"
+            _table(columns, failures, alt, "No failure inside the restart window.")
         case "Operation log":
             operation_log(stream=status.declaration.name)
         case "Declaration":
             _declaration(status)
         case _:
-            _table(view.build_source_frame(status, now=now), SOURCES, "This stream reads nothing that can wait.")
+            sources, alt = status.backlog.sources if status.backlog else (), "What waits in each source of this stream"
+            empty = "This stream reads nothing that can wait."
+            _table(view.build_source_columns(now), sources, alt, empty, row_px=TWO_LINES_PX)
     with st.expander("Last progress as Spark reported it", icon=":material/data_object:", key="raw_progress"):
         st.code((status.progress.raw_json if status.progress else "") or "No progress yet.", language="json")
 
@@ -344,9 +323,10 @@ def _batch_list(declared: StreamDeclaration, failures: Sequence[StreamFailure]) 
         return
     st.caption(batches_sentence(batches, versions))
     of_name = {f"{batch.run_id} {batch.batch_id}": batch for batch in batches}
-    frame = view.build_batch_frame(batches, versions, failures, now=services.now())
+    columns = view.build_batch_columns(versions, failures, services.now())
     names = [*(f"failed {failure.batch_id}" for failure in failed), *of_name]
-    chosen = choose(frame, BATCHES, key="batches", names=names)
+    alt = "The newest batches of this stream"
+    chosen = choose(columns, [*failed, *batches], key="batches", names=names, alt=alt)
     version = version_of(of_name[chosen], versions) if chosen in of_name else None
     if version is not None:
         navigation.go("changes" if version else "table", _of_version(declared, version))
@@ -388,8 +368,8 @@ def _declaration(status: StreamStatus) -> None:
         st.code(declared.code, language="python")
 
 
-def _table(frame: pd.DataFrame, look: Look, empty: str) -> None:
-    if frame.empty:
-        st.info(empty, icon=":material/info:")
+def _table(columns: Columns[Row], rows: Sequence[Row], alt: str, empty: str, *, row_px: int = ROW_PX) -> None:
+    if rows:
+        show(columns, rows, key="list", alt=alt, row_px=row_px)
     else:
-        show(frame, look, key="list")
+        st.info(empty, icon=":material/info:")

@@ -11,12 +11,12 @@ import streamlit as st
 from app import cache, navigation, services, state
 from app.streams.acts import act_buttons, act_dialog, blocked_caption, operation_log
 from app.streams.text import host_sentence
-from app.streams.view.lists import TICKED, build_stream_frame, in_order, matches, scopes
-from app.ui.lists import TWO_LINES_PX, Look, chosen_page, shape, styled
+from app.streams.view.lists import TICKED, build_stream_columns, in_order, matches, scopes
+from app.ui.lists import TWO_LINES_PX, chosen_page, show
 from app.ui.live import live
 from app.ui.states import by_urgency, summary_sentence
 from app.ui.view.words import PAGE_ROWS, markdown_safe, num_pages, page_sentence
-from backend.format import UNKNOWN, things
+from backend.format import things
 from backend.streams.acts import choose
 from backend.streams.graph import in_graph_order
 from backend.streams.verdict import StreamStatus
@@ -26,28 +26,6 @@ LOG_EVERY_S = 5.0
 SCOPE, SCOPE_WIDTH = "act_scope", 210
 SCOPE_HELP = "Untick the rows to choose a layer, a tag or all"
 LIST, SHOWN = "stream_list", "_shown_streams"
-STREAMS = Look(
-    formats={"Rows in": "rate", "Last batch": "ago"},
-    config={
-        "Verdict": st.column_config.TextColumn(width=94),
-        "Why": st.column_config.TextColumn(width=294),
-        "Wanted": st.column_config.TextColumn(width=82, help="What a person asked for"),
-        "Observed": st.column_config.TextColumn(width=92, help="What the host last saw"),
-        "Behind": st.column_config.TextColumn(
-            width=111,
-            help="Age of the oldest input that it has not read, the rows, and when it is done, where known",
-        ),
-        "Rows in": st.column_config.Column(
-            width=78, alignment="right", help="Rows read a second of late, while it runs"
-        ),
-        "Last 5 min": st.column_config.LineChartColumn(width=82, help="Rows read per batch", y_min=0),
-        "Last batch at": st.column_config.TextColumn(help="End of the last batch, exact"),
-    },
-    layer_column="Layer",
-    state_columns=("Verdict", "Wanted", "Observed"),
-    row_px=TWO_LINES_PX,
-    alt="Streams with desired and observed state, verdict and rate",
-)
 
 
 def _as_shown(streams: Sequence[StreamStatus], key: str) -> list[StreamStatus]:
@@ -123,19 +101,15 @@ def _rows(statuses: Sequence[StreamStatus], key: str, *, now: datetime) -> Seque
     """A page of the list; the places of the rows that are ticked."""
     names = [status.declaration.name for status in statuses]
     recent = services.store().input_rows(names, since=services.now() - timedelta(seconds=RECENT_S))
-    frame = build_stream_frame(statuses, now=now, recent_rows=recent)
-    picked = st.dataframe(
-        styled(frame, STREAMS),
-        placeholder=UNKNOWN,
-        on_select="rerun",
-        selection_mode=["multi-row", "single-cell"],
-        key=key,
-        **shape(frame, STREAMS),
-    ).selection
-    if picked.cells:
-        row, _ = picked.cells[0]
+    picked = show(
+        build_stream_columns(now, recent), statuses, key=key, row_px=TWO_LINES_PX,
+        alt="Streams with desired and observed state, verdict and rate",
+        on_select="rerun", selection_mode=["multi-row", "single-cell"],
+    )["selection"]  # fmt: skip
+    if picked["cells"]:
+        row, _ = picked["cells"][0]
         navigation.go("stream", {state.STREAM: names[row]})
-    rows: Sequence[int] = picked.rows
+    rows: Sequence[int] = picked["rows"]
     return rows
 
 

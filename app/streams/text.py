@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from backend.format import UNKNOWN, ago, cut, duration_text, things
+from backend.format import UNKNOWN, ago, cut, duration_text, ms_text, things
 from backend.jobs.model import why_no_host
 from backend.stream_model.overrides import trigger_text
 from backend.stream_model.rollup import HOUR_S, Points
@@ -81,15 +81,6 @@ def pace_text(declared: StreamDeclaration) -> str:
     """ "10 seconds", "available now"; "–" where another application does not tell."""
     interval_ms = declared.trigger_interval_ms
     return UNKNOWN if declared.is_attached and not interval_ms else trigger_text(interval_ms)
-
-
-def ms_text(ms: float | None) -> str:
-    """Milliseconds as "420 ms", "2.35 s" or "1 min 5 s"."""
-    if ms is None:
-        return "–"
-    if ms < 1_000:
-        return f"{ms:.0f} ms"
-    return f"{ms / 1_000:.3g} s" if ms < 60_000 else duration_text(ms / 1_000)
 
 
 # start, stop, restart --------------------------------------------------------------------------------------------

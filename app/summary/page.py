@@ -225,23 +225,6 @@ def _seen_dialog(asked: _Asked) -> None:
 
 
 AUTO_FILES = 20_000  # up to here statistics come unasked
-SCHEMA = lists.Look(
-    config={
-        "Nullable": st.column_config.TextColumn(width=76),
-        "Min": st.column_config.TextColumn(width=186),  # "≥ 2026-11-26 22:45:42.123 UTC"
-        "Max": st.column_config.TextColumn(width=186),
-        "Known for": st.column_config.TextColumn(help="For how many data files the log says it; empty: for all."),
-        "Null share": st.column_config.TextColumn(
-            width=86, alignment="right", help="Of the rows in those files; ≈: rows were deleted since."
-        ),
-        "Identity": st.column_config.TextColumn(help="Numbers that the table gives out by itself."),
-        "Widened": st.column_config.TextColumn(help="How the type was widened without rewriting files."),
-        "Id": st.column_config.TextColumn(help="Column mapping: what stays when a column is renamed."),
-        "Name in files": st.column_config.TextColumn(help="Column mapping: the name in the data files."),
-    },
-    alt="The columns of the table",
-)
-CONSTRAINTS = lists.Look(alt="Check constraints of the table")
 
 
 def _schema(opened: OpenTable) -> None:
@@ -264,10 +247,10 @@ def _schema(opened: OpenTable) -> None:
         if part:
             st.caption(part)
         totals = _totals(opened.snapshot, shown) if with_statistics else {}
-        lists.show(view.schema_frame(shown, totals), SCHEMA, key="schema")
+        lists.show(view.schema_columns(totals), shown, key="schema", alt="The columns of the table")
     if checks := constraints(opened.snapshot.metadata):
         st.markdown(f"**Check constraints** · {things(len(checks), 'condition')} that every row satisfies")
-        lists.show(view.constraints_frame(checks), CONSTRAINTS, key="constraints")
+        lists.show(view.CONSTRAINTS, checks, key="constraints", alt="Check constraints of the table")
 
 
 def _controls(snapshot: Snapshot, listed: Sequence[Column]) -> tuple[str, bool]:

@@ -3,69 +3,19 @@
 Rule: no data file is opened before a person asked, and what it costs is said before. A profile once read is kept.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from app import cache, services, state, viewer
 from app.summary import text as words
-from app.summary.text import bound_text, differences, top_text
 from app.ui import lists, work
 from app.ui.lake import OpenTable
 from app.ui.view.words import markdown_safe
 from backend.lake.history.history import resolve_version
 from backend.lake.model import Snapshot
-from backend.sql.numbers import Bin, NumbersProgress, Profile, from_log, profiled, readable, with_statistics
-
-COLUMNS = ("Column", "Type", "Null share", "Distinct", "Spread", "Lowest", "Highest", "Commonest")
-
-
-def profile_frame(profile: Profile, before: Profile | None = None) -> pd.DataFrame:
-    """The columns of a profile; with another one also what differs from it, those that do first."""
-    differing = differences(before, profile) if before else {}
-    rows = [
-        {
-            "Column": column.column,
-            "Against": differing.get(column.column, ""),
-            "Type": column.type,
-            "Null share": column.null_share,
-            "Distinct": column.distinct,
-            "Lowest": bound_text(column, "lowest"),
-            "Highest": bound_text(column, "highest"),
-            "Commonest": top_text(column),
-            "Spread": spread(column.bins),
-        }
-        for column in profile.columns
-    ]
-    rows.sort(key=lambda row: not row["Against"])  # stable: else in the schema's order
-    frame = pd.DataFrame(rows, columns=["Column", "Against", *COLUMNS[1:]])
-    silent = [] if before else ["Against"]
-    return frame.drop(columns=silent if profile.is_read else [*silent, "Distinct", "Commonest", "Spread"])
-
-
-def spread(bins: Sequence[Bin]) -> list[float]:
-    """Rows a bin against the fullest one."""
-    most = max((bin_.rows for bin_ in bins), default=0)
-    return [bin_.rows / most for bin_ in bins] if most else []
-
-
-PROFILE = lists.Look(
-    formats={"Null share": "percent", "Distinct": "count"},
-    config={
-        "Against": st.column_config.TextColumn(width=300, help="What differs from the other version."),
-        "Null share": st.column_config.NumberColumn(help="Of the rows that were counted."),
-        "Distinct": st.column_config.NumberColumn(help="Approximate, nulls left out."),
-        "Lowest": st.column_config.TextColumn(help="≥: the true value may lie above."),
-        "Highest": st.column_config.TextColumn(help="≤: the true value may lie below."),
-        "Commonest": st.column_config.TextColumn(help="With their share of the values that are there."),
-        "Spread": st.column_config.BarChartColumn(
-            y_min=0, y_max=1, help="Rows in up to 12 equal steps from the lowest to the highest."
-        ),
-    },
-    alt="Profile of the columns",
-)
+from backend.sql.numbers import NumbersProgress, Profile, from_log, profiled, readable, with_statistics
 
 
 def profile(opened: OpenTable) -> None:
@@ -92,8 +42,10 @@ def profile(opened: OpenTable) -> None:
     if len(profiles_shown) == 2:
         caption += f" {words.differing_sentence(*profiles_shown)}"
     st.caption(markdown_safe(caption))
-    frame = profile_frame(profiles_shown[-1], profiles_shown[0] if len(profiles_shown) == 2 else None)
-    lists.show(frame, PROFILE, key="profile")
+    shown = profiles_shown[-1]
+    against = words.differences(profiles_shown[0], shown) if len(profiles_shown) == 2 else {}
+    differing_first = sorted(shown.columns, key=lambda column: column.column not in against)
+    lists.show(words.profile_columns(shown, against), differing_first, key="profile", alt="Profile of the columns")
 
 
 def _other(opened: OpenTable, text: str) -> Snapshot | None:

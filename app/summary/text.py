@@ -3,15 +3,15 @@
 Rule: pure, and free of pandas, which the terminal does without. What nobody counted is a dash.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from app.columns import Column, blocks_text
 from backend.format import UNKNOWN, bytes_text, count_text, cut, percent, things, value_text
 from backend.sql.numbers import Bin, ColumnProfile, Profile
 
 LEAST_SHARE = 0.01  # of the rows: a smaller change of nulls is not told
 LEAST_CHANGE = 0.2  # of the distinct values, which are approximate
 MOST_CHARS = 40
-_BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 def source_sentence(profile: Profile) -> str:
@@ -49,10 +49,33 @@ def top_text(column: ColumnProfile) -> str:
     return ", ".join(f"{cut(value_text(top.value), 24)} {percent(top.rows / held)}" for top in column.top if held)
 
 
-def spread_text(bins: tuple[Bin, ...]) -> str:
-    """Rows a bin as blocks: "▁▃█▂"."""
-    most = max((bin_.rows for bin_ in bins), default=0)
-    return "".join(_BLOCKS[-(-bin_.rows * 7 // most)] for bin_ in bins) if most else ""
+def profile_columns(profile: Profile, against: Mapping[str, str] | None = None) -> list[Column[ColumnProfile]]:
+    """What a column holds. `against`: what differs from another version, by column."""
+    unread = not profile.is_read
+
+    def differing(column: ColumnProfile) -> str:
+        return (against or {}).get(column.column, "")
+
+    def spread(column: ColumnProfile) -> list[float]:
+        most = max((bin_.rows for bin_ in column.bins), default=0)
+        return [bin_.rows / most for bin_ in column.bins] if most else []
+
+    return [
+        Column("Column", lambda column: column.column, key="column"),
+        Column("Against", differing, help="What differs from the other version.", width=300, on="page",
+               is_optional=True),
+        Column("Type", lambda column: column.type, key="type"),
+        Column("Null share", lambda column: column.null_share, "percent", "Of the rows that were counted.",
+               key="null_share", on="page"),
+        Column("Null share", nulls_text, "figure", on="terminal"),
+        Column("Distinct", lambda column: column.distinct, "about", "Approximate, nulls left out.",
+               key="distinct_approx", is_optional=unread),
+        Column("Spread", spread, "bars", "Rows in up to 12 equal steps from the lowest to the highest.",
+               is_optional=unread),
+        Column("Lowest", lambda column: bound_text(column, "lowest"), help="≥: the true value may lie above."),
+        Column("Highest", lambda column: bound_text(column, "highest"), help="≤: the true value may lie below."),
+        Column("Commonest", top_text, help="With their share of the values that are there.", is_optional=unread),
+    ]  # fmt: skip
 
 
 def differences(before: Profile, after: Profile) -> dict[str, str]:
@@ -112,3 +135,9 @@ def _nulls_changed(was: ColumnProfile, column: ColumnProfile) -> bool:
 def distinct_text(column: ColumnProfile) -> str:
     """ "≈ 1,204"."""
     return UNKNOWN if column.distinct is None else f"≈ {count_text(column.distinct)}"
+
+
+def spread_text(bins: tuple[Bin, ...]) -> str:
+    """Rows a bin as blocks: "▁▃█▂"."""
+    most = max((bin_.rows for bin_ in bins), default=0)
+    return blocks_text([bin_.rows / most for bin_ in bins]) if most else ""

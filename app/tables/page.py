@@ -16,27 +16,7 @@ from app.ui.live import empty_lake, live_lake, reading_progress
 from backend.lake.find import FoundTable
 from backend.sql.export import FORMATS
 
-SMALL_FILES_PX = 88
-TABLES = lists.Look(
-    formats={"Rows": "count", "Files": "count", "Size": "bytes", "Last commit": "ago"},
-    config={
-        "Table": st.column_config.TextColumn(width=192),
-        "Found in": st.column_config.TextColumn(width=300, help="Where the words of the search stand."),
-        "Version": st.column_config.TextColumn(width=104, help="The latest version, or that the table cannot be read."),
-        "Rows": st.column_config.Column(alignment="right", help="Live rows by the files' statistics; – unknown."),
-        "Files": st.column_config.Column(alignment="right", help="Data files of the latest version."),
-        "Size": st.column_config.Column(alignment="right", help="Their bytes; older versions' files come on top."),
-        "Last commit": st.column_config.Column(alignment="right", help="How long ago anything was committed."),
-        "By": st.column_config.TextColumn(help="The last commit's operation."),
-        "Owner": st.column_config.TextColumn(help="`catalog.team_name`, else the e-mail or Slack channel set there."),
-        "Classification": st.column_config.TextColumn(help="`catalog.table.classification`"),
-        "Problem": st.column_config.TextColumn(width=330, help="Why the table cannot be read."),
-        "What to do": st.column_config.TextColumn(width=290),
-        "Committed at": st.column_config.TextColumn(help="The last commit, exact."),
-    },
-    layer_column="Layer",
-    alt="Tables of the lake with layer, rows, files, size, small files, last commit and owner",
-)  # fmt: skip
+_ALT = "Tables of the lake with layer, rows, files, size, small files, last commit and owner"
 
 
 def tables() -> None:
@@ -57,8 +37,7 @@ def _list() -> None:
         return
     query = _filters(reading.tables)
     reading_progress(reading)
-    settings = services.settings().health
-    limits = view.ListLimits(services.now(), settings.stale_after_s, cache.not_as_expected())
+    limits = view.ListLimits(services.now(), services.settings().health.stale_after_s, cache.not_as_expected())
     results = cache.find(query.words) if query.words.strip() else None
     searched = reading.tables if results is None else [result.table for result in results]
     matching = view.select(searched, query, limits)
@@ -110,18 +89,20 @@ def _filters(tables: Sequence[Table]) -> view.Query:
 
 
 def _page(matching: Sequence[Table], results: Sequence[FoundTable], limits: view.ListLimits) -> None:
+    ratio = services.settings().health.small_file_ratio
     slot, rows, which = lists.paged(matching, key="table_list")
     with slot:
         whole = " Search and filters look through all of them." if which else ""
         with st.container(horizontal=True, vertical_alignment="center"):
             st.caption(f"{which}{whole} Click a row to open the table.".strip(), width="stretch")
             st.download_button(
-                "CSV", data=lambda: view.catalog_csv(view.catalog_frame(matching, limits.now, results)),
+                "CSV",
+                data=lambda: view.catalog_csv(view.catalog_columns(matching, limits.now, ratio, results), matching),
                 file_name="tables.csv", mime=FORMATS["csv"].media_type, key="export_tables", icon=":material/download:",
                 on_click="ignore", type="tertiary", help="All tables of this list, with their figures.",
             )  # fmt: skip
         names = [table.ref.name for table in rows]
-        look = lists.with_small_files(TABLES, width=SMALL_FILES_PX)
-        name = lists.choose(view.catalog_frame(rows, limits.now, results), look, key="catalog", names=names)
+        columns = view.catalog_columns(rows, limits.now, ratio, results)
+        name = lists.choose(columns, rows, key="catalog", names=names, alt=_ALT)
     if name is not None:
         navigation.go("table", {state.TABLE: name})

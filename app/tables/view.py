@@ -4,12 +4,12 @@ Rule: pure; an unknown number is sorted last and never counted as 0; a reading u
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-import pandas as pd
 import pyarrow as pa
 
+from app.columns import Column, Columns
 from app.ui.lake import (
     MOST_TO_MERGE,
     NOT_AS_EXPECTED,
@@ -22,9 +22,10 @@ from app.ui.lake import (
     Table,
     lake_totals,
     match_words,
-    table_cells,
+    table_columns,
     totals_sentence,
 )
+from app.ui.view.frames import list_frame
 from backend.format import age_s, count_text, things
 from backend.health.model import Severity
 from backend.health.rules import merge_gain
@@ -126,54 +127,45 @@ def found_sentence(matching: Sequence[Table], reading: LakeReading, query: Query
     return totals if reading.is_complete else f"So far: {totals}"
 
 
-# frame -----------------------------------------------------------------------------------------------------------
-
-COLUMNS = (
-    "Table",
-    "Layer",
-    "Found in",
-    "Version",
-    "Rows",
-    "Files",
-    "Size",
-    "Small files",
-    "Last commit",
-    "By",
-    "Owner",
-    "Classification",
-    "Problem",
-    "What to do",
-    "Committed at",
-)
+# columns ---------------------------------------------------------------------------------------------------------
 
 
-def catalog_frame(tables: Sequence[Table], now: datetime, results: Iterable[FoundTable] = ()) -> pd.DataFrame:
-    """One row a table, in the order given; columns that hold nothing for any of them are left out. `results`: where a
-    search found its words."""
-    shown = {table.ref.uri for table in tables}
-    places = {uri: match_words(result) or None for result in results if (uri := result.table.ref.uri) in shown}
-    rows = [_row(table, now) | {"Found in": places.get(table.ref.uri)} for table in tables]
-    frame = pd.DataFrame(rows, columns=list(COLUMNS))
-    optional = ["Found in", "Owner", "Classification", "Problem", "What to do"]
-    empty = [name for name in optional if frame[name].isna().all()]
+def catalog_columns(
+    tables: Sequence[Table], now: datetime, small_file_ratio: float, results: Iterable[FoundTable] = ()
+) -> list[Column[Table]]:
+    """The columns of these tables. `results`: where a search found its words."""
+    uris = {table.ref.uri for table in tables}
+    places = {uri: match_words(result) or None for result in results if (uri := result.table.ref.uri) in uris}
+
+    def version_text(table: Table) -> str:
+        text = f"v{table.version}" if table.version is not None else ""
+        return f"unreadable {text}".strip() if isinstance(table, UnreadableTable) else text
+
+    def why(field: str) -> Callable[[Table], str | None]:
+        return lambda table: getattr(table, field)[:MOST_TEXT] if isinstance(table, UnreadableTable) else None
+
+    name, layer, version, *numbers = table_columns(now, small_file_ratio)
+    numbers.append(Column("By", lambda table: table.last_operation, help="The last commit's operation."))
     if all(isinstance(table, UnreadableTable) for table in tables):  # room for the reasons
-        empty += ["Rows", "Files", "Size", "Small files", "Last commit", "By"]
-    return frame.drop(columns=empty)
+        numbers = []
+    return [
+        name,
+        layer,
+        Column("Found in", lambda table: places.get(table.ref.uri), is_optional=True, width=300,
+               help="Where the words of the search stand."),
+        replace(version, value=version_text),
+        *numbers,
+        Column("Owner", lambda table: table.owner if isinstance(table, TableCard) else None, is_optional=True,
+               help="`catalog.team_name`, else the e-mail or Slack channel set there."),
+        Column("Classification", lambda table: table.classification if isinstance(table, TableCard) else None,
+               is_optional=True, help="`catalog.table.classification`"),
+        Column("Problem", why("reason"), is_optional=True, width=330, help="Why the table cannot be read."),
+        Column("What to do", why("hint"), is_optional=True, width=290),
+        Column("Committed at", lambda table: table.last_commit_at, "moment", "The last commit, exact."),
+    ]  # fmt: skip
 
 
-def catalog_csv(frame: pd.DataFrame) -> bytes:
-    """The same rows as a file, numbers as they are: sizes in bytes, ages in seconds."""
-    rows = pa.Table.from_pandas(frame, preserve_index=False).to_reader()
+def catalog_csv(columns: Columns[Table], tables: Sequence[Table]) -> bytes:
+    """The rows as a file, numbers as they are: sizes in bytes, ages in seconds."""
+    rows = pa.Table.from_pandas(list_frame(columns, tables), preserve_index=False).to_reader()
     return b"".join(piece for _, piece in encoded(rows, FORMATS["csv"]))
-
-
-def _row(table: Table, now: datetime) -> dict[str, object]:
-    cells = table_cells(table, now)
-    if isinstance(table, TableCard):
-        return cells | {"Owner": table.owner, "Classification": table.classification}
-    version = "" if table.version is None else f" v{table.version}"
-    return cells | {
-        "Version": f"{cells['Version']}{version}",
-        "Problem": table.reason[:MOST_TEXT],
-        "What to do": table.hint[:MOST_TEXT],
-    }

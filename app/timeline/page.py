@@ -10,6 +10,7 @@ import streamlit as st
 
 from app import cache, errors, navigation, services, state, viewer
 from app.timeline import view
+from app.timeline.text import counts_sentence, event_columns
 from app.ui import lists
 from app.ui.figures import CHART_CONFIG
 from app.ui.view.figures import FigureLook
@@ -21,8 +22,6 @@ from backend.streams.timeline import load_timeline
 from backend.times import FORMS, parse_time
 
 DEFAULT = "3 h ago"
-_COLUMNS = {"What": st.column_config.TextColumn(width="large"), "At": st.column_config.TextColumn(help="Exact, UTC.")}
-EVENTS = lists.Look(formats={"When": "ago"}, config=_COLUMNS, alt="Events, newest first")
 # A finger scrolls the page: only a mouse draws a range.
 _SCROLLS = "<style>@media (pointer: coarse) { .st-key-timeline { pointer-events: none } }</style>"
 
@@ -56,7 +55,7 @@ def timeline(ref: TableRef) -> None:
     key = f"timeline_{since}_{until}"  # of another time: another figure, on which nothing is drawn yet
     drawn = happened if since else replace(happened, since=max(begin, happened.events[0].at))  # of a young table
     figure = view.build_timeline_figure(drawn, FigureLook(viewer.mode(), viewer.timezone()))
-    counts = view.counts_sentence(happened)
+    counts = counts_sentence(happened)
     st.markdown(f"**{counts}**")
     st.html(_SCROLLS)
     with st.container(key="timeline"):
@@ -67,7 +66,7 @@ def timeline(ref: TableRef) -> None:
     slot, events, which = lists.paged(happened.events[::-1], key="events_page")
     with slot:
         st.caption(f"Drag across the figure for a shorter time, whose commits *What changed* compares. {which}")
-        lists.show(view.events_frame(events, clock.now), EVENTS, key="events")
+        lists.show(event_columns(clock.now), events, key="events", alt="Events, newest first")
 
 
 def _on_drawn(key: str) -> None:

@@ -3,33 +3,22 @@
 Rule: pure; what would lie upon each other is one mark that counts, so a figure stays small however much happened.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from textwrap import wrap
-from typing import get_args
 
-import pandas as pd
-
+from app.timeline.text import KINDS
 from app.ui.view.figures import FigureJson, FigureLook, base_figure, moment_json
 from app.ui.view.theme import SURFACES, operation_family, operation_style, state_style
 from app.ui.view.words import figure_safe
-from backend.format import age_s, cut, local_text, things, utc_text, zone_of
-from backend.streams.timeline import Event, EventTimeline, Kind
+from backend.format import cut, local_text, utc_text, zone_of
+from backend.streams.timeline import Event, EventTimeline
 
-LANE_PX, SLOTS, KINDS = 40, 160, get_args(Kind)  # height of a lane; marks of one kind side by side
+LANE_PX, SLOTS = 40, 160  # height of a lane; marks of one kind side by side
 _MARKS = {  # symbol, and the state whose colour it has
     "start": ("triangle-right", "RUNNING"), "stop": ("square", "STOPPED"), "act": ("pentagon", "NOTE"),
     "failure": ("cross", "FAILED"), "notice": ("hexagram", "FAILED"),
 }  # fmt: skip
-
-
-def counts_sentence(timeline: EventTimeline) -> str:
-    """ "1 notice, 2 failures, 12 commits": what needs somebody first."""
-    counts = Counter(event.kind for event in timeline.events)
-    kinds = [kind for kind in reversed(KINDS) if counts[kind]]
-    parts = [things(counts[kind], kind, "batches" if kind == "batch" else None) for kind in kinds]
-    return ", ".join(parts)
 
 
 def build_timeline_figure(timeline: EventTimeline, look: FigureLook) -> FigureJson:
@@ -82,9 +71,3 @@ def drawn_range(ends: Sequence[str], zone: str | None) -> tuple[str, str]:
     local = (datetime.fromisoformat(each).replace(tzinfo=zone_of(zone)) for each in sorted(ends))
     begin, end = (each.astimezone(UTC) for each in local)
     return utc_text(begin), utc_text(end + timedelta(microseconds=999_999))
-
-
-def events_frame(events: Sequence[Event], now: datetime) -> pd.DataFrame:
-    """One row an event, in the order given."""
-    rows = [(age_s(event.at, now), event.kind, event.lane, event.what, utc_text(event.at)) for event in events]
-    return pd.DataFrame(rows, columns=["When", "Kind", "Where", "What", "At"])

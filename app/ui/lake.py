@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from backend.format import UNKNOWN, age_s, bytes_text, count_text, cut, things, utc_text
+from app.columns import Column
+from backend.format import age_s, bytes_text, count_text, cut, percent, things
 from backend.health.rules import merge_gain, small_files_text
 from backend.lake.catalog import Listing
 from backend.lake.find import MOST_MATCHES, FoundTable, Match, Where
@@ -218,21 +219,34 @@ def totals_sentence(totals: LakeTotals) -> str:
 # one table -------------------------------------------------------------------------------------------------------
 
 
-def table_cells(table: Table, now: datetime) -> dict[str, object]:
-    """What every list of tables shows. Numbers stay numbers, so that sorting a column means something."""
-    age = age_s(table.last_commit_at, now)
-    cells: dict[str, object] = {
-        "Layer": table.ref.layer,
-        "Table": table.ref.name,
-        "Version": "unreadable" if isinstance(table, UnreadableTable) else f"v{table.version}",
-        "Last commit": None if age is None else max(0.0, age),  # one ahead of this clock is now
-        "By": table.last_operation or UNKNOWN,
-        "Committed at": utc_text(table.last_commit_at),
-    }
-    if isinstance(table, UnreadableTable):
-        return cells
-    numbers = {"Rows": table.num_rows, "Files": table.num_files, "Size": table.size_bytes}
-    return {**cells, **numbers, "Small files": small_files_text(merge_gain(table))}
+def table_columns(now: datetime, small_file_ratio: float) -> tuple[Column[Table], ...]:
+    """What every list of tables shows; of a table that cannot be read its numbers are not known."""
+
+    def of_card(value: Callable[[TableCard], object]) -> Callable[[Table], object]:
+        return lambda table: value(table) if isinstance(table, TableCard) else None
+
+    def version_text(table: Table) -> str:
+        return "unreadable" if isinstance(table, UnreadableTable) else f"v{table.version}"
+
+    def age(table: Table) -> float | None:
+        since = age_s(table.last_commit_at, now)
+        return None if since is None else max(0.0, since)  # one ahead of this clock is now
+
+    small = f"Files below {percent(small_file_ratio)} of the target size. Fine: merging them would gain readers nothing"
+    return (
+        Column("Table", lambda table: table.ref.name, width=192, key="name"),
+        Column("Layer", lambda table: table.ref.layer, "layer", key="layer"),
+        Column("Version", version_text, help="The latest version, or that the table cannot be read.", width=104),
+        Column("Rows", of_card(lambda card: card.num_rows), "count",
+               "Live rows by the files' statistics; – unknown.", key="num_rows"),
+        Column("Files", of_card(lambda card: card.num_files), "count",
+               "Data files of the latest version.", key="num_files"),
+        Column("Size", of_card(lambda card: card.size_bytes), "bytes",
+               "Their bytes; older versions' files come on top.", key="size_bytes"),
+        Column("Small files", of_card(lambda card: small_files_text(merge_gain(card))),
+               help=f"{small} worth a remark.", width=88),
+        Column("Last commit", age, "ago", "How long ago anything was committed."),
+    )  # fmt: skip
 
 
 # where a search found its words ------------------------------------------------------------------------------------

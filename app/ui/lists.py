@@ -1,78 +1,54 @@
-"""Lists that people scan: one way to show a frame with units, and to learn which row was chosen.
+"""Lists that people scan: one way to show the columns of rows, and to learn which row was chosen.
 
 Rule: cells hold numbers, so that sorting works, and show words; an unknown cell is a dash. A click opens a row. By
 keyboard the arrows move, Enter opens and the space bar ticks.
 """
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import pandas as pd
 import pyarrow as pa
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from app import services, state, viewer
-from app.ui.view.frames import NULL, ShownRows, cut_sentence, exact_numbers, shown_rows
-from app.ui.view.theme import LAYER_TEXT, state_style
+from app import state, viewer
+from app.columns import Column, Columns, Row, shown
+from app.ui.view.frames import NULL, ShownRows, cut_sentence, exact_numbers, in_words, list_frame, shown_rows
 from app.ui.view.words import PAGE_ROWS, markdown_safe, num_pages, page_sentence
-from backend.format import (
-    UNKNOWN,
-    ago_short_text,
-    ago_text,
-    bytes_text,
-    count_exact,
-    count_text,
-    percent,
-    rate_text,
-)
+from backend.format import UNKNOWN
 
 MOST_ROWS_HIGH = 14  # beyond, the list scrolls inside
 ROW_PX, TWO_LINES_PX = 35, 61  # above 4 rem, texts wrap
 SCROLLING_PX = 15 * ROW_PX
 
-Row = TypeVar("Row")
 
-FORMATS: dict[str, Callable[[Any], str]] = {
-    "bytes": bytes_text,
-    "count": count_text,
-    "exact": lambda number: count_exact(int(number)),
-    "ago": ago_text,
-    "ago_short": ago_short_text,
-    "rate": rate_text,
-    "percent": percent,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """How a list looks: a format of `FORMATS` for each column, its configuration, the column that holds layers, and
-    those whose cells are a glyph and the word of a state."""
-
-    formats: Mapping[str, str] = field(default_factory=dict)
-    config: Mapping[str, Any] = field(default_factory=dict)
-    layer_column: str | None = None
-    state_columns: Sequence[str] = ()
-    row_px: int = ROW_PX
-    alt: str | None = None
-
-
-def with_small_files(look: Look, *, width: int) -> Look:
-    """The look of a list of tables, whose small files say by which rule they are small."""
-    rule = services.settings().health
-    column = st.column_config.TextColumn(
-        width=width,
-        help=f"Files below {percent(rule.small_file_ratio)} of the target size. Fine: merging them would gain readers "
-        "nothing worth a remark.",
+def show(
+    columns: Columns[Row],
+    rows: Sequence[Row],
+    *,
+    key: str | None,
+    alt: str,
+    row_px: int = ROW_PX,
+    muted: Sequence[int] = (),
+    **selection: Any,
+) -> Mapping[str, Any]:
+    """The columns of the rows, those at the places `muted` faint; `selection`: of rows or cells. Returns the event."""
+    columns = shown(columns, rows, "page")
+    frame = list_frame(columns, rows)
+    event: Mapping[str, Any] = st.dataframe(
+        in_words(frame, columns, viewer.mode(), muted),
+        key=key,
+        column_config={column.name: _config(column) for column in columns},
+        hide_index=True,
+        placeholder=UNKNOWN,
+        height=height(frame),
+        row_height=row_px,
+        alt=alt,
+        **selection,
     )
-    return replace(look, config={**look.config, "Small files": column})
-
-
-def show(frame: pd.DataFrame, look: Look, *, key: str) -> None:
-    """A list to read."""
-    st.dataframe(styled(frame, look), key=key, placeholder=UNKNOWN, **shape(frame, look))
+    return event
 
 
 def exact_rows(rows: pa.Table, *, key: str, alt: str, **selection: Any) -> tuple[ShownRows, Mapping[str, Any]]:
@@ -94,27 +70,22 @@ def exact_rows(rows: pa.Table, *, key: str, alt: str, **selection: Any) -> tuple
     return shown, event
 
 
-def choose(frame: pd.DataFrame, look: Look, *, key: str, names: Sequence[str]) -> str | None:
+def choose(
+    columns: Columns[Row], rows: Sequence[Row], *, key: str, names: Sequence[str], alt: str, row_px: int = ROW_PX
+) -> str | None:
     """A list whose rows lead on. Returns the name of the row that was opened, anywhere in it; None before.
 
     The browser sends the position of a row, and rows may have moved since it drew them. So the position counts in the
     list as it was shown, not as it is now; and the name stays as long as nobody opens another row.
     """
     opened, named = f"_{key}_opened", f"_{key}_name"
-    shown, before = st.session_state.get(f"_{key}_shown", names), st.session_state.get(opened)
+    listed, before = st.session_state.get(f"_{key}_shown", names), st.session_state.get(opened)
     st.session_state[f"_{key}_shown"] = list(names)
     with opening(key):
-        event = st.dataframe(
-            styled(frame, look),
-            key=key,
-            on_select="rerun",
-            selection_mode="single-cell",
-            placeholder=UNKNOWN,
-            **shape(frame, look),
-        )
+        event = show(columns, rows, key=key, alt=alt, row_px=row_px, on_select="rerun", selection_mode="single-cell")
     row = opened_row(event, key)
     if st.session_state.get(opened) != before:
-        st.session_state[named] = shown[row] if row is not None and row < len(shown) else None
+        st.session_state[named] = listed[row] if row is not None and row < len(listed) else None
     name: str | None = st.session_state.get(named)
     return name
 
@@ -235,35 +206,14 @@ def _mark(key: str) -> str:
 # what they look like ------------------------------------------------------------------------------------------------
 
 
-def styled(frame: pd.DataFrame, look: Look) -> Any:
-    """The frame with its words; sorting still goes by the numbers underneath."""
-    formats = {column: FORMATS[name] for column, name in look.formats.items() if column in frame.columns}
-    if not (formats or look.layer_column or look.state_columns):
-        return frame
-    style = frame.style.format(formats, na_rep=UNKNOWN)
-    if look.layer_column:
-        colours = LAYER_TEXT[viewer.mode()]
-        style = style.map(
-            lambda layer: f"color: {colours[layer]}; font-weight: 600" if layer in colours else "",
-            subset=[look.layer_column],
-        )
-    if look.state_columns:
-        mode = viewer.mode()
-        style = style.map(
-            lambda text: f"color: {state_style(text.partition(' ')[2], mode).colour}", subset=list(look.state_columns)
-        )
-    return style
-
-
-def shape(frame: pd.DataFrame, look: Look) -> dict[str, Any]:
-    """What every list gives to `st.dataframe`."""
-    return {
-        "column_config": dict(look.config),
-        "hide_index": True,
-        "height": height(frame),
-        "row_height": look.row_px,
-        "alt": look.alt,
-    }
+def _config(column: Column[Any]) -> Any:
+    if column.format == "line":
+        return st.column_config.LineChartColumn(width=column.width, help=column.help, y_min=0)
+    if column.format == "bars":
+        return st.column_config.BarChartColumn(width=column.width, help=column.help, y_min=0, y_max=1)
+    right = "right" if column.is_right else None
+    pinned = (column.name, column.format) == ("Version", "version") or None
+    return st.column_config.Column(width=column.width, help=column.help, alignment=right, pinned=pinned)
 
 
 def height(frame: pd.DataFrame) -> int | Literal["content"]:
@@ -271,11 +221,14 @@ def height(frame: pd.DataFrame) -> int | Literal["content"]:
     return "content" if len(frame) <= MOST_ROWS_HIGH else SCROLLING_PX
 
 
-def text_table(frame: pd.DataFrame, *, name: str, meaning: str) -> None:
-    """A short list to read: the meaning stands below the name, nothing is cut."""
-    cells = {column: [markdown_safe(text) for text in frame[column]] for column in frame.columns}
-    said = zip(cells[name], cells.pop(meaning), strict=True)
-    cells[name] = [f"**{each}**  \n:gray[{its_meaning}]" for each, its_meaning in said]
+def text_table(columns: Columns[Row], rows: Sequence[Row]) -> None:
+    """A short list to read, nothing is cut: the last column, a meaning, stands below the first."""
+    name, *others, meaning = columns
+    cells = {column.name: [markdown_safe(column.text(row)) for row in rows] for column in (name, *others)}
+    cells[name.name] = [
+        f"**{cell}**  \n:gray[{markdown_safe(meaning.text(row))}]"
+        for cell, row in zip(cells[name.name], rows, strict=True)
+    ]
     _table(cells)
 
 

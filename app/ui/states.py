@@ -1,4 +1,4 @@
-"""Streams in lists: the cells that every list has, with a glyph and a word for a state, and the sentence above.
+"""Streams in lists: the columns that every list has, with a glyph and a word for a state, and the sentence above.
 
 Rule: pure; `app.ui.lists` colours such cells by their word.
 """
@@ -7,8 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
+from app.columns import Column
 from app.ui.view.theme import state_word
 from backend.format import UNKNOWN, age_s, cut, rate_text, things
+from backend.stream_model.backlog import backlog_text
 from backend.stream_model.progress import ExpectationTotal
 from backend.stream_model.stream import Desired, StreamState
 from backend.streams.graph import landing_rows_per_s
@@ -93,18 +95,27 @@ def own_words(because: str, name: str) -> str:
     return cut(text[:1].upper() + text[1:], MOST_WHY)
 
 
-def stream_cells(status: StreamStatus, now: datetime) -> dict[str, object]:
-    """The cells of one stream by column: desired and observed apart, the verdict in a word and the sentence behind it.
-    "Last batch" is the age of its end."""
-    return {
-        "Stream": status.declaration.name,
-        "Verdict": verdict_text(status.verdict),
-        "Why": own_words(status.because, status.declaration.name),
-        "Wanted": wanted_text(status.desired),
-        "Observed": state_text(status.state),
-        "Rows in": status.input_rows_per_s,
-        "Last batch": age_s(status.progress.ended_at if status.progress else None, now),
-    }
+def stream_columns(now: datetime) -> tuple[Column[StreamStatus], ...]:
+    """What every list of streams shows: desired and observed apart, the verdict and the sentence behind it."""
+
+    def because(status: StreamStatus) -> str:
+        return own_words(status.because, status.declaration.name)
+
+    def since_batch(status: StreamStatus) -> float | None:
+        return age_s(status.progress.ended_at if status.progress else None, now)
+
+    return (
+        Column("Stream", lambda status: status.declaration.name, key="name"),
+        Column("Verdict", lambda status: verdict_text(status.verdict), "state", width=94),
+        Column("Why", because, width=294),
+        Column("Wanted", lambda status: wanted_text(status.desired), "state", "What a person asked for", 82),
+        Column("Observed", lambda status: state_text(status.state), "state", "What the host last saw", 92),
+        Column("Behind", lambda status: backlog_text(status.backlog) or None, width=111,
+               help="Age of the oldest input that it has not read, the rows, and when it is done, where known"),
+        Column("Rows in", lambda status: status.input_rows_per_s, "rate", "Rows read a second of late, while it runs",
+               78, "input_rows_per_s"),
+        Column("Last batch", since_batch, "ago", "How long ago the last batch ended"),
+    )  # fmt: skip
 
 
 def summary_sentence(statuses: Sequence[StreamStatus]) -> str:

@@ -38,11 +38,6 @@ NUMBERS, COLUMN, SQL = "Numbers over versions", "One column", "SQL aggregate"
 MEASURES = {"Nulls": "nulls", "Lowest": "lowest", "Highest": "highest"}
 COUNTS = (10, 25, 50, 100, 200)
 AT_ONCE_FILES = 500_000  # versions × files of statistics that are read without a click
-_VALUES = lists.Look(
-    formats={"Version": "exact"},
-    config={"Why not": st.column_config.TextColumn(width="large")},
-    alt="Values, newest version first",
-)
 _CHART = "versions_strip"
 _SEEN = "_files_seen"  # by table, version: what looking found in this session
 _LOG = "_log_seen"
@@ -425,4 +420,4 @@ def _show(
         st.caption(markdown_safe(note))
     if chosen:
         with st.expander("Values", expanded=not can_be_drawn):
-            lists.show(view.value_frame(points, series), _VALUES, key="values")
+            lists.show(view.value_columns(series), points[::-1], key="values", alt="Values, newest version first")

@@ -10,13 +10,12 @@ from datetime import date
 from functools import lru_cache
 from typing import Any
 
-import pandas as pd
 import plotly.graph_objects as go
 
+from app.columns import Column
 from app.ui.view.figures import TABLE_SERIES, Point, Series, number_of, version_axis
 from app.ui.view.theme import FIGURES_KEPT, MAX_POINTS, SURFACES, Mode, state_style, template_name
 from app.versions.text import FILE_WORDS, NO, NOT_KNOWN, OFF, YES, feed_word, flag_word, strip_finding
-from backend.format import utc_text
 from backend.lake.model import VersionTotals
 from backend.lake.retention.runs import DataFiles, RetentionRuns, VersionRun
 from backend.sql.numbers import VersionValue
@@ -186,15 +185,16 @@ def can_be_drawn(points: Sequence[Point]) -> bool:
     return all(moments) or (not any(moments) and all(number_of(value) is not None for value in known))
 
 
-def value_frame(points: Sequence[Point], series: Series) -> pd.DataFrame:
-    """The values as a list, newest first, every digit."""
-    newest = list(reversed(points))
-    return pd.DataFrame(
-        {
-            "Version": [point.version for point in newest],
-            "Value": [None if p.value is None else series.exact(p.value) for p in newest],
-            "Why not": [point.problem for point in newest],
-            "Committed at": [utc_text(point.at) for point in newest],
-            "Operation": [point.operation for point in newest],
-        }
-    )
+def value_columns(series: Series) -> list[Column[Point]]:
+    """A version's value with every digit."""
+
+    def value(point: Point) -> str | None:
+        return None if point.value is None else series.exact(point.value)
+
+    return [
+        Column("Version", lambda point: point.version, "version"),
+        Column("Value", value, "figure"),
+        Column("Why not", lambda point: point.problem, width="large"),
+        Column("Committed at", lambda point: point.at, "moment"),
+        Column("Operation", lambda point: point.operation),
+    ]

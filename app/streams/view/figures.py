@@ -10,10 +10,9 @@ from html import escape
 from itertools import pairwise
 from statistics import median
 
-from app.streams.text import ms_text
 from app.ui.view.figures import HOVER_MOMENT, FigureJson, FigureLook, base_figure, moment_json
 from app.ui.view.theme import SURFACES, Mode, categories
-from backend.format import count_text, duration_text, rate_text, span_text, things, zone_of
+from backend.format import count_text, duration_text, ms_text, rate_text, span_text, things, zone_of
 from backend.stream_model.backlog import Lag
 from backend.stream_model.progress import WORK_PHASE
 from backend.stream_model.rollup import ChartPoint, Points

@@ -5,23 +5,22 @@ is "–" and its help says why.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
 
-import pandas as pd
-
-from app.streams.text import Versions, effect_sentence, ms_text, pace_text, version_of
-from app.ui.states import row_expectations, stream_cells
-from app.ui.view.frames import ages
+from app.columns import Column, Columns
+from app.streams.text import Versions, effect_sentence, pace_text, version_of
+from app.ui.states import row_expectations, stream_columns
 from app.ui.view.words import KeyFigure, markdown_safe, sentence
 from backend.format import (
     UNKNOWN,
+    age_s,
     ago_short,
     bytes_text,
     cut,
-    duration_text,
+    ms_text,
     percent,
     rate_text,
     span_text,
@@ -30,7 +29,7 @@ from backend.format import (
     value_text,
 )
 from backend.jobs.model import JobKind
-from backend.stream_model.backlog import Backlog, SourceBacklog, backlog_text, behind_text, data_loss_sentence
+from backend.stream_model.backlog import Backlog, SourceBacklog, behind_text, data_loss_sentence
 from backend.stream_model.progress import ExpectationTotal, sum_known
 from backend.stream_model.stream import Action, AuditEntry, ObservedMetric, Progress, Run, StreamFailure, StreamState
 from backend.streams.acts import Selection, blocked
@@ -40,10 +39,6 @@ from backend.streams.verdict import StreamStatus
 MESSAGE_LENGTH = 120
 _GENERATION = re.compile(r", generation \d+")  # of a request, for hosts
 TICKED = "Ticked rows"
-STREAM_COLUMNS = (
-    *("Stream", "Verdict", "Why", "Wanted", "Observed", "Behind", "Rows in", "Last 5 min", "Last batch"),
-    *("Last error", "Layer", "Last batch at"),
-)
 ICONS: dict[Action, str] = {
     "start": ":material/play_arrow:",
     "stop": ":material/stop:",
@@ -86,29 +81,27 @@ def last_batch_at(status: StreamStatus) -> datetime | None:
     return status.progress.ended_at if status.progress else None
 
 
-def error_text(status: StreamStatus) -> str:
-    """The last error in one line, "–" without any."""
-    failure = status.observed.last_failure if status.observed else None
-    return f"{failure.error_class}: {failure.message}"[:MESSAGE_LENGTH] if failure else "–"
+def build_stream_columns(
+    now: datetime, recent_rows: Mapping[str, Sequence[int]] | None = None
+) -> list[Column[StreamStatus]]:
+    """The columns of the list of streams. `recent_rows` are rows per recent batch for the small chart."""
 
+    def last_rows(status: StreamStatus) -> list[int]:
+        return list((recent_rows or {}).get(status.declaration.name, ()))
 
-def build_stream_frame(
-    statuses: Sequence[StreamStatus], *, now: datetime, recent_rows: Mapping[str, Sequence[int]] | None = None
-) -> pd.DataFrame:
-    """One row a stream, in the order given. `recent_rows` are rows per recent batch for the small chart."""
-    rows = [
-        stream_cells(status, now)
-        | {
-            "Behind": backlog_text(status.backlog),
-            "Last 5 min": list((recent_rows or {}).get(status.declaration.name, ())),
-            "Last error": error_text(status),
-            "Layer": status.declaration.layer,
-            "Last batch at": utc_text(last_batch_at(status)),
-        }
-        for status in statuses
+    def last_error(status: StreamStatus) -> str | None:
+        failure = status.observed.last_failure if status.observed else None
+        return f"{failure.error_class}: {failure.message}"[:MESSAGE_LENGTH] if failure else None
+
+    *columns, last_batch = stream_columns(now)
+    return [
+        *columns,
+        Column("Last 5 min", last_rows, "line", "Rows read per batch", 82, on="page"),
+        last_batch,
+        Column("Last error", last_error, on="page"),
+        Column("Layer", lambda status: status.declaration.layer, "layer", key="layer", on="page"),
+        Column("Last batch at", last_batch_at, "moment", "End of the last batch, exact", on="page"),
     ]
-    frame = pd.DataFrame(rows, columns=list(STREAM_COLUMNS))
-    return frame.astype({"Rows in": "Float64", "Last batch": "Float64"})
 
 
 def acts(status: StreamStatus, *, refused: str | None) -> tuple[ActButton, ...]:
@@ -160,25 +153,27 @@ def _acts_alone(entries: Iterable[AuditEntry]) -> Iterable[AuditEntry]:
     return (entry for entry in entries if JobKind.REQUEUE_PREVIEW not in entry.action)
 
 
-def build_operation_log(entries: Sequence[AuditEntry], *, now: datetime, roots: Sequence[str] = ()) -> pd.DataFrame:
-    """The audit trail, newest first: when, who, what, why; without what only asked what an act would do. What lies
-    below one of the `roots` stands by its name."""
+def build_log_columns(now: datetime, roots: Sequence[str] = ()) -> list[Column[AuditEntry]]:
+    """The columns of the audit trail: when, who, what, why. What lies below one of the `roots` stands by its name."""
     places = [f"{root.rstrip('/')}/" for root in sorted(roots, key=len, reverse=True) if root.strip("/")]
-    newest = sorted(_acts_alone(entries), key=lambda entry: entry.at, reverse=True)
-    return pd.DataFrame(
-        {
-            "When": ages([entry.at for entry in newest], now),
-            "Act": [entry.action for entry in newest],
-            "Stream or table": [entry.subject for entry in newest],
-            "Reason": [entry.reason for entry in newest],
-            "Who": [entry.actor for entry in newest],
-            "Detail": [
-                reduce(lambda text, place: text.replace(place, ""), places, _GENERATION.sub("", entry.detail)) or "–"
-                for entry in newest
-            ],
-            "At": [utc_text(entry.at) for entry in newest],
-        }
-    )
+
+    def detail(entry: AuditEntry) -> str | None:
+        return reduce(lambda text, place: text.replace(place, ""), places, _GENERATION.sub("", entry.detail)) or None
+
+    return [
+        Column("When", lambda entry: age_s(entry.at, now), "ago"),
+        Column("Act", lambda entry: entry.action),
+        Column("Stream or table", lambda entry: entry.subject),
+        Column("Reason", lambda entry: entry.reason, width="large"),
+        Column("Who", lambda entry: entry.actor),
+        Column("Detail", detail),
+        Column("At", lambda entry: entry.at, "moment"),
+    ]
+
+
+def newest_acts(entries: Iterable[AuditEntry]) -> list[AuditEntry]:
+    """The audit trail, newest first, without what only asked what an act would do."""
+    return sorted(_acts_alone(entries), key=lambda entry: entry.at, reverse=True)
 
 
 def _why_not(status: StreamStatus, action: Action, refused: str | None) -> str | None:
@@ -255,79 +250,63 @@ def _waiting_note(backlog: Backlog) -> str:
     return " · ".join(parts or ([] if backlog.size_bytes is None else [bytes_text(backlog.size_bytes)]))
 
 
-def build_source_frame(status: StreamStatus, *, now: datetime) -> pd.DataFrame:
-    """One row a source: what waits in it, and what is to be known about that."""
-    sources = status.backlog.sources if status.backlog else ()
-    return pd.DataFrame(
-        {
-            "Source": [source.name for source in sources],
-            "Kind": [source.kind for source in sources],
-            "Versions": pd.array([source.versions for source in sources], dtype="Int64"),
-            "Files": pd.array([source.files for source in sources], dtype="Int64"),
-            "Rows": pd.array([source.rows for source in sources], dtype="Int64"),
-            "Size": pd.array([source.size_bytes for source in sources], dtype="Int64"),
-            "Oldest": ages([source.oldest_unread_at for source in sources], now),
-            "Note": [_source_note(source, now) for source in sources],
-        }
-    )
+def build_source_columns(now: datetime) -> list[Column[SourceBacklog]]:
+    """Of a source what waits in it, and what is to be known about that."""
+
+    def note(source: SourceBacklog) -> str | None:
+        loss = data_loss_sentence(source.data_loss, now=now) if source.data_loss else ""
+        return "; ".join(part for part in (source.detail, source.unknown, loss) if part) or None
+
+    return [
+        Column("Source", lambda source: source.name, key="name"),
+        Column("Kind", lambda source: source.kind, key="kind"),
+        Column("Versions", lambda source: source.versions, "count"),
+        Column("Files", lambda source: source.files, "count"),
+        Column("Rows", lambda source: source.rows, "count"),
+        Column("Size", lambda source: source.size_bytes, "bytes"),
+        Column("Oldest", lambda source: age_s(source.oldest_unread_at, now), "ago"),
+        Column("Note", note, width="large"),
+    ]
 
 
-def _source_note(source: SourceBacklog, now: datetime) -> str:
-    loss = data_loss_sentence(source.data_loss, now=now) if source.data_loss else ""
-    return "; ".join(part for part in (source.detail, source.unknown, loss) if part) or UNKNOWN
+def build_run_columns(now: datetime) -> list[Column[Run]]:
+    return [
+        Column("First batch", lambda run: age_s(run.first_at, now), "ago"),
+        Column("Lasted", lambda run: (run.last_at - run.first_at).total_seconds(), "duration"),
+        Column("Batches", lambda run: f"{run.first_batch}–{run.last_batch}"),
+        Column("Rows read", lambda run: run.input_rows, "count"),
+        Column("Run id", lambda run: run.run_id),
+        Column("Query id", lambda run: run.query_id),
+        Column("At", lambda run: run.first_at, "moment"),
+    ]
 
 
-def build_run_frame(runs: Sequence[Run], *, now: datetime) -> pd.DataFrame:
-    """The runs, newest first."""
-    return pd.DataFrame(
-        {
-            "First batch": ages([run.first_at for run in runs], now),
-            "Lasted": [duration_text((run.last_at - run.first_at).total_seconds()) for run in runs],
-            "Batches": [f"{run.first_batch}–{run.last_batch}" for run in runs],
-            "Rows read": [run.input_rows for run in runs],
-            "Run id": [run.run_id for run in runs],
-            "Query id": [run.query_id for run in runs],
-            "At": [utc_text(run.first_at) for run in runs],
-        }
-    )
+def build_expectation_columns(now: datetime) -> list[Column[ExpectationTotal]]:
+    """Of an expectation the rows that met and broke it in the window."""
+    return [
+        Column("Expectation", lambda total: total.name),
+        Column("Passed", lambda total: total.passed, "count"),
+        Column("Failed", lambda total: total.failed, "count"),
+        Column("Failed share", lambda total: total.failed_share, "percent"),
+        Column("Last failed", lambda total: age_s(total.last_failed_at, now), "ago"),
+    ]
 
 
-def build_expectation_frame(totals: Sequence[ExpectationTotal], *, now: datetime) -> pd.DataFrame:
-    """Passed and failed rows per expectation in the window."""
-    return pd.DataFrame(
-        {
-            "Expectation": [total.name for total in totals],
-            "Passed": pd.array([total.passed for total in totals], dtype="Int64"),
-            "Failed": pd.array([total.failed for total in totals], dtype="Int64"),
-            "Failed share": pd.array([total.failed_share for total in totals], dtype="Float64"),
-            "Last failed": ages([total.last_failed_at for total in totals], now),
-        }
-    )
+METRIC_COLUMNS: Columns[ObservedMetric] = (
+    Column("Observation", lambda metric: metric.observation, key="observation"),
+    Column("Metric", lambda metric: metric.name, key="name"),
+    Column("Value", lambda metric: value_text(metric.value)),
+)
 
 
-def build_metric_frame(metrics: Sequence[ObservedMetric]) -> pd.DataFrame:
-    """What the function observed in the last batch."""
-    return pd.DataFrame(
-        {
-            "Observation": [metric.observation for metric in metrics],
-            "Metric": [metric.name for metric in metrics],
-            "Value": [value_text(metric.value) for metric in metrics],
-        }
-    )
-
-
-def build_failure_frame(status: StreamStatus, *, now: datetime) -> pd.DataFrame:
-    """The failures that count towards giving up, newest first."""
-    failures = tuple(reversed(status.observed.failures)) if status.observed else ()
-    return pd.DataFrame(
-        {
-            "When": ages([failure.failed_at for failure in failures], now),
-            "Class": [failure.error_class for failure in failures],
-            "Message": [failure.message for failure in failures],
-            "Batch": pd.array([failure.batch_id for failure in failures], dtype="Int64"),
-            "At": [utc_text(failure.failed_at) for failure in failures],
-        }
-    )
+def build_failure_columns(now: datetime) -> list[Column[StreamFailure]]:
+    return [
+        Column("When", lambda failure: age_s(failure.failed_at, now), "ago"),
+        Column("Class", lambda failure: failure.error_class, key="error_class"),
+        Column("Message", lambda failure: failure.message, width="large", key="message"),
+        Column("Batch", lambda failure: failure.batch_id, "plain", key="batch_id"),
+        Column("At", lambda failure: failure.failed_at, "moment", key="failed_at"),
+    ]
 
 
 def unfinished(batches: Sequence[Progress], failures: Sequence[StreamFailure]) -> list[StreamFailure]:
@@ -337,31 +316,30 @@ def unfinished(batches: Sequence[Progress], failures: Sequence[StreamFailure]) -
     return sorted(last.values(), key=lambda failure: failure.failed_at, reverse=True)
 
 
-def build_batch_frame(
-    batches: Sequence[Progress], versions: Versions, failures: Sequence[StreamFailure] = (), *, now: datetime
-) -> pd.DataFrame:
-    """One row for each batch that failed and has not ended since, then one a batch in the order given; each with the
-    error that it last had."""
-    failed, written = unfinished(batches, failures), [version_of(batch, versions) for batch in batches]
+def build_batch_columns(
+    versions: Versions, failures: Sequence[StreamFailure], now: datetime
+) -> list[Column[Progress | StreamFailure]]:
+    """Of a batch that ended, or of one that failed and has not ended since; with the error that it last had."""
     errors = {failure.batch_id: f"{failure.error_class}: {failure.message}" for failure in failures}
-    ids = [*(failure.batch_id for failure in failed), *(batch.batch_id for batch in batches)]
-    ended, unknown = (
-        [*(failure.failed_at for failure in failed), *(batch.ended_at for batch in batches)],
-        [None] * len(failed),
-    )
-    frame = pd.DataFrame(
-        {
-            "Batch": ids,
-            "Ended": ages(ended, now),
-            "Took": [*(UNKNOWN for _ in failed), *(ms_text(batch.batch_duration_ms) for batch in batches)],
-            "Rows read": pd.array([*unknown, *(batch.num_input_rows for batch in batches)], dtype="Int64"),
-            "Rows written": pd.array([*unknown, *(batch.output_rows for batch in batches)], dtype="Int64"),
-            "Commit": [UNKNOWN if version is None else f"v{version}" for version in (*unknown, *written)],
-            "Error": [errors.get(number) for number in ids],
-            "Ended at": [utc_text(moment) for moment in ended],
-        }
-    )
-    return frame.drop(columns=[name for name in ("Rows written", "Error") if frame[name].isna().all()])
+
+    def of_ended(value: Callable[[Progress], int | None]) -> Callable[[Progress | StreamFailure], int | None]:
+        return lambda batch: None if isinstance(batch, StreamFailure) else value(batch)
+
+    def ended_at(batch: Progress | StreamFailure) -> datetime:
+        return batch.failed_at if isinstance(batch, StreamFailure) else batch.ended_at
+
+    return [
+        Column("Batch", lambda batch: batch.batch_id, "plain", key="batch_id"),
+        Column("Ended", lambda batch: age_s(ended_at(batch), now), "ago"),
+        Column("Took", of_ended(lambda batch: batch.batch_duration_ms), "ms"),
+        Column("Rows read", of_ended(lambda batch: batch.num_input_rows), "count"),
+        Column("Rows written", of_ended(lambda batch: batch.output_rows), "count", is_optional=True,
+               help="As the sink says it; Spark's foreachBatch does not"),
+        Column("Commit", of_ended(lambda batch: version_of(batch, versions)), "version",
+               "The version of its table that the batch wrote"),
+        Column("Error", lambda batch: errors.get(batch.batch_id), width="large", is_optional=True),
+        Column("Ended at", ended_at, "moment"),
+    ]  # fmt: skip
 
 
 def check_text(check: Check) -> str:

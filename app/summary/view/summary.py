@@ -5,12 +5,12 @@ was. A bound that may not be a value has a sign (≥, ≤), and what is known fo
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-import pandas as pd
-
+from app.columns import Column as ListColumn
+from app.columns import Columns as ListColumns
 from app.ui.view.commits import stream_text
 from app.ui.view.words import KeyFigure
 from backend.expectations.model import (
@@ -226,8 +226,6 @@ def away_sentence(silent: Sequence[Judgement], now: datetime) -> str:
 
 MOST_TYPE = 200  # characters of a type
 INDENT = "\u2003"  # an em space: a list would strip plain ones
-_ALWAYS = ("Column", "Type", "Nullable")
-_STATISTICS = ("Min", "Max", "Null share")
 
 
 def matching_columns(columns: Sequence[Column], words: str) -> list[Column]:
@@ -266,17 +264,50 @@ def shown_sentence(shown: int, start: int, matching_lines: int, total: int) -> s
     )
 
 
-def schema_frame(columns: Iterable[Column], totals: Mapping[str, ColumnTotals]) -> pd.DataFrame:
-    """One row a field, nested ones indented under their parent; traits that no column has are left out."""
-    rows = [_row(column, totals.get(column.path)) for column in columns]
-    frame = pd.DataFrame(rows, columns=list(_row(_NOBODY, None)))
-    always = {*_ALWAYS, *(_STATISTICS if totals else ())}
-    return frame.drop(columns=[name for name in frame.columns if name not in always and not frame[name].any()])
+def schema_columns(totals: Mapping[str, ColumnTotals]) -> list[ListColumn[Column]]:
+    """Nested fields are indented under their parent; traits that no column has are left out. `totals`: statistics of
+    the columns that have some."""
+
+    def of_statistics(text: Callable[[ColumnTotals], str]) -> Callable[[Column], str]:
+        return lambda column: text(totals[column.path]) if column.path in totals else ""
+
+    def type_text(column: Column) -> str:  # what is inside a struct stands below it
+        return column.kind if column.kind == "struct" else cut(column.declared_type, MOST_TYPE)
+
+    def name_in_files(column: Column) -> str:
+        return column.physical_name or ""
+
+    return [
+        ListColumn("Column", lambda column: INDENT * 2 * column.depth + column.name),
+        ListColumn("Type", type_text),
+        ListColumn("Nullable", lambda column: column.nullable, "yes", width=76, key="nullable"),
+        ListColumn("Partition", lambda column: "partition key" if column.is_partition else "", is_optional=True),
+        ListColumn("Min", of_statistics(lambda known: f"{known.lowest_sign} {value_text(known.lowest)}".lstrip()),
+                   width=186, is_optional=not totals),  # "≥ 2026-11-26 22:45:42.123 UTC"
+        ListColumn("Max", of_statistics(lambda known: f"{known.highest_sign} {value_text(known.highest)}".lstrip()),
+                   width=186, is_optional=not totals),
+        ListColumn("Null share", of_statistics(_null_share_text), "figure", width=86, is_optional=not totals,
+                   help="Of the rows in those files; ≈: rows were deleted since."),
+        ListColumn("Known for", of_statistics(_known_text), is_optional=True,
+                   help="For how many data files the log says it; empty: for all."),
+        ListColumn("Comment", lambda column: column.comment or "", is_optional=True),
+        ListColumn("Default", lambda column: column.default or "", is_optional=True),
+        ListColumn("Generated as", lambda column: column.generated_as or "", is_optional=True),
+        ListColumn("Identity", lambda column: identity_text(column.identity), is_optional=True,
+                   help="Numbers that the table gives out by itself."),
+        ListColumn("Widened", lambda column: "; ".join(map(type_change_text, column.widened)), is_optional=True,
+                   help="How the type was widened without rewriting files."),
+        ListColumn("Id", lambda column: "" if column.field_id is None else column.field_id, is_optional=True,
+                   help="Column mapping: what stays when a column is renamed."),
+        ListColumn("Name in files", name_in_files, is_optional=True,
+                   help="Column mapping: the name in the data files."),
+    ]  # fmt: skip
 
 
-def constraints_frame(constraints: Iterable[Constraint]) -> pd.DataFrame:
-    rows = [{"Constraint": constraint.name, "Every row satisfies": constraint.expression} for constraint in constraints]
-    return pd.DataFrame(rows, columns=["Constraint", "Every row satisfies"])
+CONSTRAINTS: ListColumns[Constraint] = (
+    ListColumn("Constraint", lambda constraint: constraint.name, key="name"),
+    ListColumn("Every row satisfies", lambda constraint: constraint.expression, key="expression"),
+)
 
 
 def statistics_sentence(totals: Iterable[ColumnTotals]) -> str:
@@ -298,25 +329,6 @@ def statistics_sentence(totals: Iterable[ColumnTotals]) -> str:
     return text
 
 
-def _row(column: Column, totals: ColumnTotals | None) -> dict[str, str]:
-    return {
-        "Column": INDENT * 2 * column.depth + column.name,
-        "Type": column.kind
-        if column.kind == "struct"
-        else cut(column.declared_type, MOST_TYPE),  # what is inside stands below it
-        "Nullable": "yes" if column.nullable else "no",
-        "Partition": "partition key" if column.is_partition else "",
-        **_statistics(totals),
-        "Comment": column.comment or "",
-        "Default": column.default or "",
-        "Generated as": column.generated_as or "",
-        "Identity": identity_text(column.identity),
-        "Widened": "; ".join(type_change_text(change) for change in column.widened),
-        "Id": "" if column.field_id is None else str(column.field_id),
-        "Name in files": column.physical_name or "",
-    }
-
-
 def identity_text(identity: Identity | None) -> str:
     """ "from 1 by 1, last 4711"."""
     if identity is None:
@@ -333,16 +345,10 @@ def type_change_text(change: TypeChange) -> str:
     return f"{inside}{change.before} → {change.after}{at}"
 
 
-def _statistics(totals: ColumnTotals | None) -> dict[str, str]:
-    if totals is None:
-        return dict.fromkeys((*_STATISTICS, "Known for"), "")
-    loose = bool(totals.nulls) and not totals.is_tight  # deleted rows count: among those left the share may be higher
-    return {
-        "Min": f"{totals.lowest_sign} {value_text(totals.lowest)}".lstrip(),
-        "Max": f"{totals.highest_sign} {value_text(totals.highest)}".lstrip(),
-        "Null share": f"≈ {percent(totals.null_share)}" if loose else percent(totals.null_share),
-        "Known for": _known_text(totals),
-    }
+def _null_share_text(totals: ColumnTotals) -> str:
+    """Deleted rows count: where there are some, the share may be higher among those left."""
+    loose = bool(totals.nulls) and not totals.is_tight
+    return f"≈ {percent(totals.null_share)}" if loose else percent(totals.null_share)
 
 
 def _known_text(totals: ColumnTotals) -> str:
@@ -352,6 +358,3 @@ def _known_text(totals: ColumnTotals) -> str:
     if bounds == nulls:
         return "" if bounds == files else f"{bounds:,} of {things(files, 'file')}"
     return f"bounds {bounds:,}, nulls {nulls:,} of {things(files, 'file')}"
-
-
-_NOBODY = Column("", ("",), "", "", nullable=True, physical=())

@@ -9,11 +9,13 @@ from typing import NamedTuple
 
 import orjson
 
+from app.columns import Column
 from app.ui.view.words import sentence
 from backend.changes.model import VersionDiff
-from backend.format import UNKNOWN, ago, clock_text, count_text, things
-from backend.jobs.model import JobKind, JobState
+from backend.format import UNKNOWN, age_s, ago, clock_text, count_text, things
+from backend.jobs.model import Job, JobKind, JobState
 from backend.lake.model import Commit
+from backend.maintenance.clone_and_drop import DroppedTable
 from backend.maintenance.model import (
     ActPreview,
     ActResult,
@@ -60,6 +62,7 @@ STATES: Mapping[JobState, str] = {
     JobState.FAILED: "✕ Failed",
     JobState.CANCELLED: "– Cancelled",
 }
+_PLAN_STATES = {"due": "… Due", "running": "▶ Running", "waiting": "– Waiting", "resting": "✕ Resting"}
 _HOLDS = {True: "proven", False: "DOES NOT HOLD", None: "not known"}
 
 
@@ -124,6 +127,46 @@ def next_run_text(plan: PolicyPlan, now: datetime, zone: str | None = None) -> s
     if plan.due:
         return "now"
     return clock_text(plan.next_at, zone, now) if plan.next_at else UNKNOWN
+
+
+def act_columns(now: datetime) -> list[Column[Job]]:
+    """Acts on tables as jobs."""
+    return [
+        Column("Table", lambda job: TableAct.parse(job.request).name),
+        Column("Act", lambda job: LABELS[job.kind]),
+        Column("State", lambda job: STATES[job.state], "state"),
+        Column("What", lambda job: act_words(TableAct.parse(job.request)), width=150),
+        Column("When", lambda job: age_s(job.requested_at, now), "ago"),
+        Column("By", lambda job: job.actor, key="actor"),
+        Column("Reason", lambda job: job.reason, width=400, key="reason"),
+    ]
+
+
+def policy_columns(now: datetime, zone: str | None = None) -> list[Column[PolicyPlan]]:
+    """What ran, what is next, and why it waits."""
+    return [
+        Column("Table", lambda plan: plan.table, key="table"),
+        Column("Act", lambda plan: LABELS[plan.kind]),
+        Column("State", lambda plan: _PLAN_STATES[plan.state], "state"),
+        Column("Last", lambda plan: last_run_text(plan, now)),
+        Column("Next", lambda plan: next_run_text(plan, now, zone)),
+        Column("Why it waits", lambda plan: plan.why_not, width=240),
+        Column("Policy", lambda plan: plan.text, width=300, key="policy"),
+    ]
+
+
+def dropped_columns(now: datetime) -> list[Column[DroppedTable]]:
+    """Tables that lie aside, whole."""
+    return [
+        Column("Table", lambda table: table.name, key="name"),
+        Column("Job", lambda table: table.job_id, key="job_id", on="terminal"),
+        Column("Version", lambda table: table.version, "version", key="version"),
+        Column("Rows", lambda table: table.num_rows, "count", key="num_rows"),
+        Column("Size", lambda table: table.size_bytes, "bytes", key="size_bytes"),
+        Column("Dropped", lambda table: age_s(datetime.fromisoformat(table.dropped_at), now), "ago"),
+        Column("By", lambda table: table.actor, key="actor"),
+        Column("Reason", lambda table: table.reason, width="medium", key="reason"),
+    ]
 
 
 def preview_lines(planned: ActPreview) -> list[str]:

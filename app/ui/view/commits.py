@@ -5,10 +5,13 @@ sign or a word says whether something was added, removed or changed; an unknown 
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
-from backend.format import UNKNOWN, cut, things
+from app.columns import Column, Columns
+from app.ui.view.theme import operation_style
+from backend.format import UNKNOWN, age_s, bytes_text, count_text, cut, things
 from backend.lake.history.history import stream_of
-from backend.lake.model import Commit
+from backend.lake.model import Commit, OperationMetrics
 from backend.lake.table.metadata_diff import ChangeKind, TableChange
 from backend.lake.table.properties import meaning_of_feature, meaning_of_property
 
@@ -34,6 +37,75 @@ def last_by_another(newest: Sequence[Commit], streams: Mapping[str, str]) -> Com
     """Of commits, newest first, the first one that the newest's writer did not write."""
     writers = [writer_text(commit, streams, with_batch=False) for commit in newest]
     return next((commit for commit, writer in zip(newest, writers, strict=True) if writer != writers[0]), None)
+
+
+# a list of commits ----------------------------------------------------------------------------------------------------
+
+
+def commit_columns(
+    now: datetime, streams: Mapping[str, str], changes: Mapping[int, Sequence[TableChange]]
+) -> list[Column[Commit]]:
+    """What a commit does not say is left out, never 0. `streams`: the stream of each query id; `changes`: what each
+    version changed of the table."""
+
+    def operation(commit: Commit) -> str:
+        return f"{operation_style(commit.operation).glyph} {commit.operation or 'not named'}"
+
+    return [
+        Column("Version", lambda commit: commit.version, "version", key="version"),
+        Column("When", lambda commit: age_s(commit.committed_at, now), "ago", on="page"),
+        Column("Committed at", lambda commit: commit.committed_at, "moment", "Exact, UTC.", key="committed_at"),
+        Column("Operation", operation, width=165),
+        Column("Who", lambda commit: stream_text(commit, streams) or commit.user, is_optional=True, width=170,
+               help="The stream and its batch, else the user."),
+        Column("Job", lambda commit: commit.job or "", is_optional=True, on="page"),
+        Column("Rows", lambda commit: rows_text(commit.metrics), width=110,
+               help="Inserted +, updated ~, deleted −, as the commit says."),
+        Column("Files", lambda commit: files_text(commit.metrics), help="Added +, removed −.", width=125),
+        Column("Bytes", lambda commit: bytes_plus_minus(commit.metrics), width=125),
+        Column("Changed", lambda commit: changes_text(changes.get(commit.version, ())), is_optional=True,
+               width="medium", help="What the commit changed of the table itself: columns, properties, protocol."),
+        Column("Note", lambda commit: commit.problem or commit.user_metadata or "", is_optional=True, on="page",
+               help="User metadata of the commit, or what is wrong with its entry."),
+        Column("Engine", lambda commit: commit.engine, key="engine"),
+    ]  # fmt: skip
+
+
+def rows_text(metrics: OperationMetrics) -> str:
+    """ "+120 ~4 −3": rows inserted, updated, deleted; "–" when the commit says none of them."""
+    parts = (("+", metrics.rows_inserted), ("~", metrics.rows_updated), ("−", metrics.rows_deleted))
+    counted = [(sign, count) for sign, count in parts if count is not None]
+    some = [f"{sign}{count_text(count)}" for sign, count in counted if count]
+    return " ".join(some) or ("±0" if counted else UNKNOWN)
+
+
+def files_text(metrics: OperationMetrics) -> str:
+    """ "+3 −12"; of a VACUUM what it deletes from storage, which no version loses."""
+    if metrics.files_to_delete is not None:
+        return f"was to delete {count_text(metrics.files_to_delete)}"
+    if metrics.files_vacuumed is not None:
+        return f"{count_text(metrics.files_vacuumed)} vacuumed"
+    return plus_minus(metrics.files_added, metrics.files_removed)
+
+
+def plus_minus(added: int | None, removed: int | None) -> str:
+    """ "+3 −12", "±0", or "–" when neither is known."""
+    if added is None and removed is None:
+        return UNKNOWN
+    some = [f"{sign}{count_text(count)}" for sign, count in (("+", added), ("−", removed)) if count]
+    return " ".join(some) or "±0"
+
+
+def bytes_plus_minus(metrics: OperationMetrics) -> str:
+    """ "+38.2 MB −12 kB", or "–" when neither is known."""
+    if metrics.bytes_to_delete is not None:
+        return f"was to delete {bytes_text(metrics.bytes_to_delete)}"
+    if metrics.files_vacuumed is not None:
+        return UNKNOWN
+    if metrics.bytes_added is None and metrics.bytes_removed is None:
+        return UNKNOWN
+    pairs = (("+", metrics.bytes_added), ("−", metrics.bytes_removed))
+    return " ".join(f"{sign}{bytes_text(size)}" for sign, size in pairs if size) or "±0"
 
 
 # what it changed of the table itself ----------------------------------------------------------------------------------
@@ -66,6 +138,16 @@ def changes_text(changes: Sequence[TableChange]) -> str:
     texts = [change_text(change) for change in changes[:MOST_IN_LIST]]
     more = len(changes) - MOST_IN_LIST
     return "; ".join(texts) + (f"; {things(more, 'more change')}" if more > 0 else "")
+
+
+TABLE_CHANGES: Columns[TableChange] = (  # before and after whole
+    Column("What", lambda change: change.kind.value.capitalize()),
+    Column("Name", lambda change: f"{change.subject} ({change.trait})" if change.trait else change.subject),
+    Column("Change", lambda change: word(change)),
+    Column("Before", lambda change: change.before or None),
+    Column("After", lambda change: change.after or None),
+    Column("Meaning", lambda change: meaning(change), width="large", is_optional=True),
+)
 
 
 def staged_sentence(versions: Sequence[int]) -> str:

@@ -1,11 +1,11 @@
-"""Frames that several subjects show: ages, what was changed of a table, and rows with every value as it is.
+"""Frames that pages show: a list by its columns, what was changed of a table, and rows with every value as it is.
 
 Rule: pure; nothing is rounded on the way to the screen. Decimals, times and integers beyond 2^53 become text, binary
 becomes hex, nested values become JSON, and NaN is no null. What is cut has a mark and is counted.
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -16,32 +16,47 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from app.ui.view.commits import meaning, word
+from app.columns import NUMBERS, TEXTS, Column, Columns, Row, shown
+from app.ui.view.theme import LAYER_TEXT, SURFACES, Mode, state_style
 from backend.cells import cells, distinct_names
-from backend.format import UNKNOWN, age_s, datetime_text, things
-from backend.lake.table.metadata_diff import TableChange
+from backend.format import UNKNOWN, datetime_text, things
 
 
-def ages(moments: Iterable[datetime | None], now: datetime) -> pd.Series:
-    """Seconds since each moment, so that sorting goes by age; unknown stays missing."""
-    return pd.Series([age_s(moment, now) for moment in moments], dtype="Float64")
+def list_frame(columns: Columns[Row], rows: Sequence[Row]) -> pd.DataFrame:
+    """One row each, in the order given. Numbers stay numbers, so that sorting a column means something."""
+    return pd.DataFrame({column.name: _column_cells(column, rows) for column in shown(columns, rows, "page")})
 
 
-def changes_frame(changes: Sequence[TableChange]) -> pd.DataFrame:
-    """One row a change, before and after whole, with what it means."""
-    rows = [
-        {
-            "What": change.kind.value.capitalize(),
-            "Name": f"{change.subject} ({change.trait})" if change.trait else change.subject,
-            "Change": word(change),
-            "Before": change.before or UNKNOWN,
-            "After": change.after or UNKNOWN,
-            "Meaning": meaning(change),
-        }
-        for change in changes
-    ]
-    frame = pd.DataFrame(rows, columns=["What", "Name", "Change", "Before", "After", "Meaning"])
-    return frame if frame["Meaning"].any() else frame.drop(columns="Meaning")
+def _column_cells(column: Column[Row], rows: Sequence[Row]) -> Any:
+    values = [column.value(row) for row in rows]
+    if column.format in NUMBERS:
+        is_whole = all(isinstance(value, int) and abs(value) < 2**63 for value in values if value is not None)
+        return pd.array(values, dtype="Int64" if is_whole else "Float64")
+    if column.format in TEXTS:
+        values = [None if value is None else TEXTS[column.format](value) for value in values]
+    return pd.Series(values, dtype=object)
+
+
+def in_words(frame: pd.DataFrame, columns: Columns[Any], mode: Mode = "light", muted: Sequence[int] = ()) -> Any:
+    """The frame of these columns with its words and colours; sorting still goes by the numbers underneath. `muted`:
+    the places of faint rows."""
+    numbers: dict[Any, Any] = {column.name: NUMBERS[column.format] for column in columns if column.format in NUMBERS}
+    layers: list[Any] = [column.name for column in columns if column.format == "layer"]
+    states: list[Any] = [column.name for column in columns if column.format == "state"]
+    if not (numbers or layers or states or muted):
+        return frame
+    style = frame.style.format(numbers, na_rep=UNKNOWN)
+    if layers:
+        colours = LAYER_TEXT[mode]
+        style = style.map(
+            lambda layer: f"color: {colours[layer]}; font-weight: 600" if layer in colours else "", subset=layers
+        )
+    if states:
+        style = style.map(lambda text: f"color: {state_style(text.partition(' ')[2], mode).colour}", subset=states)
+    if muted:
+        faint = f"color: {SURFACES[mode].muted}; font-style: italic"
+        style = style.apply(lambda _: [faint if row in muted else "" for row in range(len(frame))], axis=0)
+    return style
 
 
 # rows shown exactly ---------------------------------------------------------------------------------------------------

@@ -3,10 +3,8 @@
 Rule: pure; a colour never speaks alone, it comes with a glyph, an icon or a word. Categories are Okabe–Ito.
 """
 
+from functools import cache
 from typing import Literal, NamedTuple
-
-import plotly.graph_objects as go
-import plotly.io as pio
 
 from backend.format import cut
 
@@ -151,12 +149,12 @@ def state_word(state: str) -> str:
     return "OK" if str(state).upper() == "OK" else str(state).capitalize().replace("_", " ")
 
 
+@cache
 def template_name(mode: Mode) -> str:
-    """The name of the Plotly template of a mode."""
-    return f"weir_{mode}"
+    """The name of the Plotly template of a mode, which is made on the first call: a terminal has no Plotly."""
+    import plotly.graph_objects as go
+    import plotly.io as pio
 
-
-def _template(mode: Mode) -> go.layout.Template:
     surface = SURFACES[mode]
     axis = {
         "gridcolor": surface.grid,
@@ -166,7 +164,7 @@ def _template(mode: Mode) -> go.layout.Template:
         "title": {"font": {"color": surface.muted, "size": 12}, "standoff": 8},
         "automargin": True,
     }
-    return go.layout.Template(
+    pio.templates[f"weir_{mode}"] = go.layout.Template(
         layout={
             "paper_bgcolor": "rgba(0,0,0,0)",
             "plot_bgcolor": "rgba(0,0,0,0)",
@@ -186,7 +184,4 @@ def _template(mode: Mode) -> go.layout.Template:
             "dragmode": False,
         }
     )
-
-
-pio.templates["weir_light"] = _template("light")
-pio.templates["weir_dark"] = _template("dark")
+    return f"weir_{mode}"

@@ -217,7 +217,7 @@ def test_what_commits_changed_is_in_the_list_and_in_the_detail(home: Path) -> No
     assert changed[4] == ""
     frame = frame_with(app, "What", "Before", "After")
     assert frame[["What", "Name", "Change", "Before", "After"]].values.tolist() == [
-        ["Column", "discount", "added", "–", "decimal(10,2)"]
+        ["Column", "discount", "added", None, "decimal(10,2)"]
     ]
 
 

@@ -102,10 +102,10 @@ def test_two_versions_are_compared_from_the_older_to_the_newer(changed: Path, pa
     frame = frame_with(app, "Before", "After", "Meaning")
     assert frame[["What", "Name", "Change", "Before", "After"]].values.tolist() == [
         ["Property", "delta.appendOnly", "changed", "false", "true"],
-        ["Property", "team", "removed", "a", "–"],
+        ["Property", "team", "removed", "a", None],
         ["Protocol", "reader", "changed", "1", "3"],
         ["Protocol", "writer", "changed", "2", "7"],
-        ["Feature", "deletionVectors", "added", "–", "supported"],
+        ["Feature", "deletionVectors", "added", None, "supported"],
     ]
     assert "Rows can only be added" in frame["Meaning"][0]
     assert "v0 → v2 · 5 changes: 1 added, 1 removed, 3 changed" in words(app).replace("*", "")

@@ -12,6 +12,7 @@ from app.changes import view as frames
 from app.changes.text import escaped, to_markdown
 from app.changes.view import CHANGED_MARK, build_row_table, style
 from app.ui.view.explanation import gross_text
+from app.ui.view.frames import list_frame
 from backend.changes.model import (
     Alteration,
     CommitChanges,
@@ -125,9 +126,9 @@ def test_a_condition_is_read_from_what_writers_leave_without_the_ids_of_spark_s_
 
 def test_what_updates_touch_is_listed_with_the_commonest_changes() -> None:
     common = (CommonChange("status", "new", "paid", 200), CommonChange("status", None, "x", 2))
-    frame = frames.build_cell_frame(but(diff(), changed_cells={"amount": 31, "status": 310}, common=common))
-    assert frame["Column"].tolist() == ["status", "amount"]
-    assert frame["Share of updates"].tolist() == ["100 %", "10 %"]
+    columns = frames.cell_columns(but(diff(), changed_cells={"amount": 31, "status": 310}, common=common))
+    frame = list_frame(columns, [("status", 310), ("amount", 31)])
+    assert frame["Share of updates"].tolist() == [1, 0.1]
     assert frame["Commonest changes"].tolist() == ["new → paid (200) · null → x (2)", "each different"]
 
 
@@ -206,7 +207,7 @@ def test_deleted_bars_go_down_every_row_is_in_some_bar_and_without_counts_there_
     assert max(len(trace.x) for trace in figure.data) <= 200
     unknown = (commit(1, (None, None, None)),)
     assert frames.build_commit_figure(diff(commits=unknown)) is None
-    frame = frames.build_commit_frame(unknown, now=START + timedelta(hours=1))
+    frame = list_frame(text.commit_columns(START + timedelta(hours=1), {}), unknown)
     assert frame.isna().iloc[0]["Inserted"] and frame.iloc[0]["When"] == pytest.approx(50 * 60)
 
 
@@ -219,4 +220,4 @@ def test_each_schema_change_is_one_line() -> None:
         partitioning=((), ("day",)),
     )
     lines = ["column added", "column dropped", "column renamed", "type changed", "partitioning changed"]
-    assert list(frames.build_schema_frame(schema)["What"]) == lines and frames.build_schema_frame(SchemaDiff()).empty
+    assert [what for what, *_ in text.schema_changes(schema)] == lines and not text.schema_changes(SchemaDiff())

@@ -4,7 +4,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from app.health import view
-from app.health.text import log_sentence, trend_finding
+from app.health.text import lake_columns, log_sentence, trend_finding
+from app.ui.view.frames import list_frame
 from backend.health.attention import attention
 from backend.health.health import JudgedTable
 from backend.health.model import LogHealth, MaintenanceRun, Severity, SmallFileRule, TableHealth
@@ -68,7 +69,7 @@ def test_a_table_is_as_urgent_as_the_overview_says() -> None:
 
 def test_before_a_table_is_judged_its_card_says_what_is_urgent() -> None:
     rows = view.lake_rows(TABLES, {NOTED.ref.uri: judged(NOTED)})
-    frame = view.build_lake_frame(rows, now=NOW).set_index("Table")
+    frame = list_frame(lake_columns(NOW), rows).set_index("Table")
     assert list(frame.index) == ["e", "d", "c", "b", "a"] and view.num_pending(rows) == 3
     assert frame.loc["d", "Judgement"] == "▲ warning" and frame.loc["a", "Judgement"] == "… being judged"
     assert frame.loc["d", "Finding"] == "5,000 of 5,000 files are small; merging would spare 4,999."

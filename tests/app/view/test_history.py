@@ -8,27 +8,27 @@ import plotly.graph_objects as go
 import pytest
 
 from app.history import view as history
-from app.history.view import commits_frame
 from app.search.text import commit_facts, commit_text
 from app.summary.view.summary import writers_sentence
-from app.ui.view import theme
+from app.ui.view import commits, theme
 from app.ui.view.commits import last_by_another, writer_text
 from app.ui.view.figures import TABLE_SERIES, VERSION_TICKS, series_figure, table_points
+from app.ui.view.frames import list_frame
 from backend.lake.model import OperationMetrics, StreamOrigin, Timeline, VersionTotals
 from tests.worlds.lake.made import NOW, commit, totals
 
 
 def test_what_a_commit_does_not_say_is_a_dash_and_never_nothing() -> None:
-    assert history.rows_text(OperationMetrics()) == "–"
-    assert history.rows_text(OperationMetrics(rows_inserted=0)) == "±0"
-    assert history.rows_text(OperationMetrics(rows_inserted=120, rows_updated=4, rows_deleted=3)) == "+120 ~4 −3"
-    assert history.plus_minus(None, 12) == "−12"
-    assert history.bytes_plus_minus(OperationMetrics(bytes_added=38_214_551)) == "+38.2 MB"
+    assert commits.rows_text(OperationMetrics()) == "–"
+    assert commits.rows_text(OperationMetrics(rows_inserted=0)) == "±0"
+    assert commits.rows_text(OperationMetrics(rows_inserted=120, rows_updated=4, rows_deleted=3)) == "+120 ~4 −3"
+    assert commits.plus_minus(None, 12) == "−12"
+    assert commits.bytes_plus_minus(OperationMetrics(bytes_added=38_214_551)) == "+38.2 MB"
     vacuums = [
         commit(2, "VACUUM END", files_vacuumed=9),
         commit(1, "VACUUM START", files_to_delete=9, bytes_to_delete=5),
     ]
-    frame = history.commits_frame(vacuums, NOW, {}, {})
+    frame = list_frame(commits.commit_columns(NOW, {}, {}), vacuums)
     assert frame["Files"].tolist() == ["9 vacuumed", "was to delete 9"]
     assert frame["Bytes"].tolist()[1] == "was to delete 5 B"
     assert history.metrics_facts(vacuums[1].metrics)["Files that it was to delete"] == "9"
@@ -103,7 +103,7 @@ QUERY = "7c1b0a12-0000"
 def test_a_stream_and_its_batch(origin: StreamOrigin, names: dict[str, str], stream: str, batch: str) -> None:
     wrote = replace(commit(1), origin=origin, user="ann")
     assert writer_text(wrote, names) == stream + batch
-    assert commits_frame([wrote], NOW, names, {})["Who"].tolist() == [stream + batch]
+    assert list_frame(commits.commit_columns(NOW, names, {}), [wrote])["Who"].tolist() == [stream + batch]
     assert commit_text(wrote, names).startswith(f"WRITE by stream {stream}{batch}, 2026")
     assert commit_facts(wrote, names)["Stream"] == stream + batch
     assert writers_sentence([wrote], names) == f"Its only commit is by stream {stream}."

@@ -14,6 +14,7 @@ from app.streams.view import lists as streams
 from app.streams.view.lists import key_figures
 from app.ui.states import by_urgency, summary_sentence
 from app.ui.view.figures import FigureLook, moment_json
+from app.ui.view.frames import list_frame
 from backend.jobs.model import JobKind
 from backend.stream_model.backlog import Backlog, Lag, SourceBacklog
 from backend.stream_model.rollup import points_of
@@ -89,7 +90,7 @@ def test_the_list_says_what_is_known_of_a_backlog_and_nothing_else() -> None:
     )
     for backlog, text in backlogs:
         shown = replace(status(StreamState.RUNNING), backlog=backlog)
-        assert streams.build_stream_frame([shown], now=NOW)["Behind"][0] == text
+        assert list_frame(streams.build_stream_columns(NOW), [shown])["Behind"].fillna("")[0] == text
 
 
 def test_the_operation_log_lists_acts_without_what_is_a_host_s_alone() -> None:
@@ -99,7 +100,8 @@ def test_the_operation_log_lists_acts_without_what_is_a_host_s_alone() -> None:
         AuditEntry(NOW, "ann", f"{JobKind.REQUEUE} job", "s", "mended", "job 2"),
         AuditEntry(NOW, "ann", "clone", "t", "for tests", "/lake/eu/copy becomes a copy of v3; s3://b/x/t, a/b"),
     ]
-    log = streams.build_operation_log(entries, now=NOW, roots=["/", "/lake", "/lake/eu/", "s3://b/x"])
+    columns = streams.build_log_columns(NOW, ["/", "/lake", "/lake/eu/", "s3://b/x"])
+    log = list_frame(columns, streams.newest_acts(entries))
     assert list(log["Act"]) == ["restart", "requeue job", "clone"]
     assert list(log["Detail"]) == [
         "RUNNING → RUNNING; trigger: 5 s → 10 s", "job 2", "copy becomes a copy of v3; t, a/b",
@@ -108,7 +110,7 @@ def test_the_operation_log_lists_acts_without_what_is_a_host_s_alone() -> None:
 
 def test_every_state_and_verdict_has_its_words() -> None:
     statuses = [status(state, verdict=verdict) for state in StreamState for verdict in Verdict]
-    frame = streams.build_stream_frame(statuses, now=NOW)
+    frame = list_frame(streams.build_stream_columns(NOW), statuses)
     assert all(len(text.split(" ", 1)) == 2 for column in ("Observed", "Verdict") for text in frame[column])
 
 
@@ -179,7 +181,7 @@ def test_only_a_running_stream_has_a_rate(state: StreamState) -> None:
     host, last = HostHeartbeat("h", "m", 1, NOW, NOW), event(0, progressed_at=NOW)
     shown = judged(StreamStatus(declared, None, seen, recent=[last], host=host), now=NOW, heartbeat_stale_s=15)
 
-    (row,) = streams.build_stream_frame([shown], now=NOW).to_dict("records")
+    (row,) = list_frame(streams.build_stream_columns(NOW), [shown]).to_dict("records")
     rate = next(figure for figure in key_figures(shown, now=NOW) if figure.label == "Input")
     if state is StreamState.RUNNING:
         assert (row["Rows in"], rate.value, rate.note) == (5.0, "5 rows/s", "5 rows/s in a batch")

@@ -2,17 +2,20 @@
 
 import csv
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 
+import pandas as pd
 import pytest
 
 from app.overview import view as overview
 from app.overview.page import GAP, Visit, visit_before
 from app.overview.view import most_troubled
 from app.tables import view
-from app.ui.lake import LakeReader, LakeReading, lake_totals, totals_sentence
+from app.ui.lake import LakeReader, LakeReading, Table, lake_totals, totals_sentence
+from app.ui.view.frames import list_frame
 from backend.errors import StorageError
 from backend.health.attention import grouped
 from backend.health.model import AttentionItem, Cause, Severity
@@ -44,6 +47,10 @@ def names(**query: object) -> list[str]:
     return [table.ref.name for table in view.select(TABLES, view.Query(**query), LIMITS)]  # type: ignore[arg-type]
 
 
+def listed(tables: Sequence[Table]) -> pd.DataFrame:
+    return list_frame(view.catalog_columns(tables, NOW, 0.5), tables)
+
+
 @pytest.mark.parametrize(
     ("query", "found"),
     [
@@ -68,8 +75,8 @@ def test_a_query_finds_and_orders_with_the_unknown_last(query: dict[str, object]
 def test_a_table_that_is_worth_merging_is_one_whose_readers_would_save_much() -> None:
     slow = card("slow", num_files=5_000, small_files=5_000, files_after_merge=1)
     assert view.select([*TABLES, slow], view.Query(shown=view.TO_MERGE), LIMITS) == [slow]
-    assert "Problem" not in view.catalog_frame(TABLES[:3], NOW), "there is none"
-    assert "Rows" not in view.catalog_frame([BROKEN], NOW) and "Problem" in view.catalog_frame([BROKEN], NOW)
+    assert "Problem" not in listed(TABLES[:3]), "there is none"
+    assert "Rows" not in listed([BROKEN]) and "Problem" in listed([BROKEN])
 
 
 def test_of_many_tables_those_in_trouble_then_the_stalest_are_short_listed() -> None:
@@ -83,8 +90,8 @@ def test_of_many_tables_those_in_trouble_then_the_stalest_are_short_listed() -> 
 
 @pytest.mark.parametrize("tables", [TABLES, (BROKEN,), (card("=1+1", hours=None, num_rows=None),)])
 def test_the_list_as_a_file_has_every_figure_and_no_formula(tables: tuple[TableCard | UnreadableTable, ...]) -> None:
-    frame = view.catalog_frame(tables, NOW)
-    rows = list(csv.DictReader(view.catalog_csv(frame).decode("utf-8-sig").splitlines()))
+    file = view.catalog_csv(view.catalog_columns(tables, NOW, 0.5), tables)
+    rows = list(csv.DictReader(file.decode("utf-8-sig").splitlines()))
     assert [row["Table"].removeprefix("'") for row in rows] == [table.ref.name for table in tables]
     assert not any(value.startswith("=") for row in rows for value in row.values())
     if tables is TABLES:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from app.ui.view.figures import TABLE_SERIES, VERSION_TICKS, Point, finding, notes, series_figure, table_points, thinned
+from app.ui.view.frames import list_frame
 from app.ui.view.theme import MAX_POINTS
 from app.versions import text, view
 from backend.lake.model import VersionTotals
@@ -120,7 +121,7 @@ def test_big_numbers_keep_every_digit_nothing_infinite_is_drawn_and_marks_are_of
     huge = 2**63 + 1
     figure = series_figure(points(huge), totals(1), ROWS, by_time=False)
     assert figure.data[0].customdata[0][2] == f"{huge:,}"
-    assert view.value_frame(points(huge), ROWS)["Value"].tolist() == [f"{huge:,}"]
+    assert list_frame(view.value_columns(ROWS), points(huge))["Value"].tolist() == [f"{huge:,}"]
     figure = series_figure(points(float("nan"), float("inf"), 1), totals(3), ROWS, by_time=False)
     assert list(figure.data[0].y) == [None, None, 1.0]
     figure = series_figure(points(1, 2, 3)[1:], totals(20), ROWS, by_time=False)

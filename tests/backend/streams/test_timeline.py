@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from app.timeline.view import build_timeline_figure, counts_sentence, drawn_range
+from app.timeline.text import counts_sentence
+from app.timeline.view import build_timeline_figure, drawn_range
 from app.ui.view.figures import FigureLook
 from app.ui.view.theme import MAX_POINTS
 from backend.access import Actor

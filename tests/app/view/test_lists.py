@@ -1,0 +1,227 @@
+"""Every list of the product from its one declaration: page, terminal and JSON cannot disagree."""
+
+import importlib
+import pkgutil
+import typing
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from types import ModuleType
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import app
+from app.changes import text as changes_text
+from app.changes import view as changes
+from app.columns import NUMBERS, Column, shown, texts
+from app.files import view as files
+from app.health import text as health
+from app.history import view as history
+from app.overview import view as overview
+from app.pipeline import view as pipeline
+from app.properties import view as properties
+from app.search import view as search
+from app.streams.view import lists as streams
+from app.summary import text as profiles
+from app.summary.view import summary
+from app.tables import view as tables
+from app.timeline import text as timeline
+from app.ui import lake, states
+from app.ui.view import acts, commits
+from app.ui.view.frames import in_words, list_frame
+from app.versions import text as versions_text
+from app.versions import view as versions
+from backend.changes.model import CommonChange, NetCounts
+from backend.health.health import JudgedTable
+from backend.health.model import MaintenanceRun, Offender, Severity
+from backend.jobs.model import Job, JobKind, JobState
+from backend.lake.files.file_sizes import PartitionFiles
+from backend.lake.files.footer import ColumnSize, FileFooter, LoggedFile, RowGroup
+from backend.lake.files.stats import ColumnTotals, StatKind
+from backend.lake.model import TableCard, UnreadableTable
+from backend.lake.table import schema
+from backend.lake.table.metadata_diff import ChangeKind, PropertyChange, TableChange
+from backend.lake.table.properties import FeatureRow, PropertyRow
+from backend.maintenance.clone_and_drop import DroppedTable
+from backend.maintenance.model import Optimize, TableAct
+from backend.maintenance.policies import PolicyPlan, PolicyRuns
+from backend.search.condition import Examples, VersionVerdict
+from backend.search.search import Probe, Purpose
+from backend.search.suggest import Held
+from backend.sql.numbers import Bin, ColumnProfile, Profile, TopValue, VersionValue
+from backend.stream_model.backlog import Backlog, SourceBacklog
+from backend.stream_model.progress import ExpectationTotal
+from backend.stream_model.stream import (
+    AuditEntry,
+    Desired,
+    DesiredState,
+    Observed,
+    ObservedMetric,
+    Progress,
+    Run,
+    StreamDeclaration,
+    StreamFailure,
+    StreamState,
+)
+from backend.streams.graph import Edge, Graph, Node
+from backend.streams.timeline import Event
+from backend.streams.verdict import StreamStatus, Verdict
+from backend.table_policies import OptimizeWhen, TablePolicy
+from tests.backend.health.test_health import WELL
+from tests.worlds.lake.diffs import answer_of, but
+from tests.worlds.lake.made import NOW, REF, commit
+
+AGO = NOW - timedelta(hours=2)
+CARD = TableCard(REF, 3, 20, 1_000, 50, 20, AGO, "WRITE", owner="Growth", files_after_merge=1)
+BROKEN = UnreadableTable(REF, "commit 3 is missing", "restore it", 7, None, None)
+JUDGED = JudgedTable(CARD, replace(WELL, last_optimize=MaintenanceRun(3, AGO)), Severity.WARNING)
+FAILURE = StreamFailure("ZeroDivisionError", "division by zero", 4, AGO)
+BATCH = Progress("s", "q", "r", 3, AGO, 9, 5.0, 7.0, 2_350, output_rows=8)
+SOURCE = SourceBacklog("in", "table", 1, 2, 3_000, 4, AGO)
+DECLARED = StreamDeclaration("s", "", "files", "/lake/s", "s", (), "silver", 5_000, "/c")
+RUNNING = StreamStatus(
+    DECLARED, Desired("s", DesiredState.RUNNING, 1, "", "ann", NOW),
+    Observed("s", StreamState.RUNNING, "h", 1, NOW, "q", "r", failures=(FAILURE,)), StreamState.RUNNING,
+    (BATCH,), Verdict.OK, "s is well", Backlog((SOURCE,), NOW),
+)  # fmt: skip
+UNKNOWN = StreamStatus(DECLARED, None, None, StreamState.UNKNOWN, (), Verdict.UNKNOWN, "nobody knows")
+WROTE = commit(4, rows_inserted=120, rows_deleted=3, files_added=3, bytes_added=38_214_551)
+SAYS_NOTHING = replace(commit(5), committed_at=None, engine=None, operation=None)
+CHANGED = TableChange(ChangeKind.PROPERTY, "delta.appendOnly", None, "true")
+ACT = TableAct("/lake/t", "t", 3, Optimize())
+JOB = Job("j1", JobKind.OPTIMIZE, "t", "f", ACT.text(), "ann", "slow", 60, JobState.DONE, AGO, ended_at=NOW)
+PLAN = PolicyPlan(TablePolicy(tables="*", optimize=OptimizeWhen()), None, PolicyRuns(), "no table is of its pattern")
+DROPPED = DroppedTable("j1", "/lake", "/lake/t", "t", 3, None, 2, 900, "ann", "old", AGO.isoformat())
+BOX = pipeline.Box(Node("silver", "streaming table", "silver", StreamState.RUNNING), "RUNNING", "▶ Running")
+GRAPH = Graph((Node("in", "files"), BOX.node), (Edge("in", "silver", 1_204.0),))
+COUNTED = ColumnTotals("id", "bigint", StatKind.INTEGER, False, 4, 1, 9, files_with_bounds=4, files_with_nulls=3)
+ID = schema.Column("id", ("id",), "long", "long", nullable=False, physical=("id",), comment="the key")
+PROFILED = ColumnProfile(
+    "id", "bigint", 9, 3, 1, 9, True, 1_204, (TopValue(1, 5),), (Bin(0, 1, 5), Bin(1, 2, 1)), lowest_sign="≥"
+)
+PROFILE = Profile(3, 9, True, (PROFILED, ColumnProfile("at", "timestamp")))
+PROBE = Probe(VersionValue(3, VersionVerdict(False, violations=2)), Purpose.SEARCH, AGO, "WRITE", 0.85)
+EXAMPLES = Examples(("id", "note"), ({"id": 1, "note": None}, {"id": 2**60, "note": "x"}))
+TOOK = changes.CommitChanges(WROTE, 120, None, 3)
+COMPARED = but(
+    answer_of(net=NetCounts(1, 310, 2)), changed_cells={"amount": 31}, common=(CommonChange("amount", 1, 2, 9),)
+)
+LEAF = ColumnSize("id", "INT64", ("PLAIN",), "ZSTD", 500, 900, None, "1", None)
+FOOTER = FileFooter("a", LoggedFile(0, 9, 5, 0, "", None, None), 5, 1, 1, "x", "2", 9, (RowGroup(0, 5, 9, 9),), (LEAF,))
+FILE = {"size_bytes": 900, "num_records": 5, "deleted_rows": 1, "partition": "", "modified_at": AGO, "path": "a"}
+DECLARATIONS: dict[str, tuple[Sequence[Column[Any]], Sequence[Any]]] = {
+    "app.ui.lake.table_columns": (lake.table_columns(NOW, 0.5), [CARD, BROKEN]),
+    "app.tables.view.catalog_columns": (tables.catalog_columns([CARD, BROKEN], NOW, 0.5), [CARD, BROKEN]),
+    "app.overview.view.table_list_columns": (overview.table_list_columns(NOW, 0.5), [CARD, BROKEN]),
+    "app.overview.view.stream_list_columns": (overview.stream_list_columns(NOW), [RUNNING, UNKNOWN]),
+    "app.ui.states.stream_columns": (states.stream_columns(NOW), [RUNNING, UNKNOWN]),
+    "app.streams.view.lists.build_stream_columns": (streams.build_stream_columns(NOW), [RUNNING, UNKNOWN]),
+    "app.streams.view.lists.build_log_columns": (
+        streams.build_log_columns(NOW), [AuditEntry(AGO, "ann", "stop", "s", "upgrade")],
+    ),
+    "app.streams.view.lists.build_source_columns": (
+        streams.build_source_columns(NOW), [SOURCE, SourceBacklog("topic", "kafka", unknown="nobody asked")],
+    ),
+    "app.streams.view.lists.build_run_columns": (
+        streams.build_run_columns(NOW), [Run("r", "q", AGO, NOW, 1, 9, 1_204)],
+    ),
+    "app.streams.view.lists.build_expectation_columns": (
+        streams.build_expectation_columns(NOW),
+        [ExpectationTotal("positive", 9, 1, AGO), ExpectationTotal("uncounted", None, None, None)],
+    ),
+    "app.streams.view.lists.METRIC_COLUMNS": (streams.METRIC_COLUMNS, [ObservedMetric("seen", "most", 0.5)]),
+    "app.streams.view.lists.build_failure_columns": (streams.build_failure_columns(NOW), [FAILURE]),
+    "app.streams.view.lists.build_batch_columns": (
+        streams.build_batch_columns({("q", 3): 12}, [FAILURE], NOW), [FAILURE, BATCH],
+    ),
+    "app.ui.view.commits.commit_columns": (commits.commit_columns(NOW, {}, {4: [CHANGED]}), [WROTE, SAYS_NOTHING]),
+    "app.ui.view.commits.TABLE_CHANGES": (commits.TABLE_CHANGES, [CHANGED]),
+    "app.history.view.NAME_AND_VALUE": (history.NAME_AND_VALUE, [("mode", "Append"), ("by", ["day"])]),
+    "app.health.text.lake_columns": (
+        health.lake_columns(NOW),
+        [health.LakeRow(CARD, JUDGED), health.LakeRow(CARD, None), health.LakeRow(BROKEN, None)],
+    ),
+    "app.health.text.offender_columns": (health.offender_columns({"q": "s"}), [Offender("stream", "q", 9, 10, 90)]),
+    "app.ui.view.acts.act_columns": (acts.act_columns(NOW), [JOB]),
+    "app.ui.view.acts.policy_columns": (acts.policy_columns(NOW), [PLAN]),
+    "app.ui.view.acts.dropped_columns": (acts.dropped_columns(NOW), [DROPPED]),
+    "app.timeline.text.event_columns": (timeline.event_columns(NOW), [Event(AGO, "silver", "commit", "v3 WRITE")]),
+    "app.properties.view.PROPERTIES": (
+        properties.PROPERTIES,
+        [PropertyRow("a", "1", None, "A tag.", is_set=True), PropertyRow("b", None, None, "", is_set=False)],
+    ),
+    "app.properties.view.FEATURES": (properties.FEATURES, [FeatureRow("rowTracking", False, True, "Row ids.")]),
+    "app.pipeline.view.box_columns": (pipeline.box_columns(GRAPH), [pipeline.Box(GRAPH.nodes[0]), BOX]),
+    "app.files.view.partition_columns": (
+        files.partition_columns(with_vectors=True), [PartitionFiles("day=1", 4, 900, 3, None)],
+    ),
+    "app.files.view.FILES": (files.FILES, [FILE, FILE | {"num_records": None, "deleted_rows": 0}]),
+    "app.files.view.footer_columns": (files.footer_columns(FOOTER), FOOTER.columns),
+    "app.files.view.GROUPS": (files.GROUPS, FOOTER.groups),
+    "app.summary.view.summary.schema_columns": (summary.schema_columns({"id": COUNTED}), [ID]),
+    "app.summary.view.summary.CONSTRAINTS": (summary.CONSTRAINTS, [schema.Constraint("positive", "amount > 0")]),
+    "app.summary.text.profile_columns": (profiles.profile_columns(PROFILE, {"id": "new"}), PROFILE.columns),
+    "app.search.view.probe_columns": (search.probe_columns(NOW), [PROBE]),
+    "app.search.view.example_columns": (search.example_columns(EXAMPLES), EXAMPLES.rows),
+    "app.search.view.held_columns": (search.held_columns([Held(0, 4, {}), Held(9, 4, {"id": COUNTED})]), ["id"]),
+    "app.changes.text.commit_columns": (changes_text.commit_columns(NOW, {}), [TOOK]),
+    "app.changes.view.SCHEMA_CHANGES": (changes.SCHEMA_CHANGES, [("column added", "country", "–", "string")]),
+    "app.changes.view.PROPERTY_CHANGES": (changes.PROPERTY_CHANGES, [PropertyChange("a", None, "1")]),
+    "app.changes.view.cell_columns": (changes.cell_columns(COMPARED), [("amount", 31)]),
+    "app.changes.view.REWRITES": (changes.REWRITES, [TOOK]),
+    "app.versions.view.value_columns": (
+        versions.value_columns(versions_text.Number("Rows", "rows")),
+        [versions_text.Point(3, AGO, "WRITE", 2**63 + 1), versions_text.Point(4, None, None, None, "vacuumed")],
+    ),
+}  # fmt: skip
+
+
+def declared(module: ModuleType) -> Iterator[str]:
+    """The lists that a module declares: columns, or a function that returns some."""
+    known = {id(columns) for columns, _ in DECLARATIONS.values()}
+    for name, value in vars(module).items():
+        if isinstance(value, tuple) and value and all(isinstance(each, Column) for each in value):
+            if id(value) not in known:
+                yield f"{module.__name__}.{name}"
+        elif callable(value) and getattr(value, "__module__", "") == module.__name__ and not isinstance(value, type):
+            returned = typing.get_args(getattr(value, "__annotations__", {}).get("return"))
+            if not name.startswith("_") and returned and typing.get_origin(returned[0]) is Column:
+                yield f"{module.__name__}.{name}"
+
+
+def test_every_list_that_is_declared_has_its_sample() -> None:
+    names = [found.name for found in pkgutil.walk_packages(app.__path__, "app.")]
+    modules = [
+        importlib.import_module(name) for name in names if not name.endswith(("__main__", "app.main", "columns"))
+    ]
+    found = {name for module in modules for name in declared(module)}
+    assert found <= set(DECLARATIONS) and len(found) > 20
+
+
+@pytest.mark.parametrize("name", DECLARATIONS)
+def test_page_and_terminal_say_the_same(name: str) -> None:
+    columns, rows = DECLARATIONS[name]
+    here = shown(columns, rows, "page")
+    frame = list_frame(here, rows)
+    styled = in_words(frame, here)
+    page = frame if styled is frame else pd.DataFrame(styled_cells(styled, len(here)), columns=frame.columns)
+    heads, *lines = texts(columns, rows)
+    assert heads and len(lines) == len(rows)
+    in_terminal = {column.name for column in columns if column.on != "page"} | set(page)
+    for place, head in enumerate(heads):
+        column = next(column for column in shown(columns, rows, "terminal") if column.name.lower() == head)
+        assert column.name in in_terminal
+        if column.on is None and column.format not in ("bars", "line"):
+            cells = page[column.name].map(lambda cell: "–" if pd.isna(cell) else str(cell))
+            assert cells.tolist() == [line[place] for line in lines], column.name
+    for column in here:
+        if column.format in NUMBERS:
+            assert pd.api.types.is_numeric_dtype(frame[column.name]), f"{column.name} sorts by its number"
+
+
+def styled_cells(styled: Any, width: int) -> list[list[str]]:
+    """What a browser is given to show."""
+    lines = styled.hide(axis="index").hide(axis="columns").to_string(delimiter="\x1f").splitlines()
+    return [line.split("\x1f")[:width] for line in lines]
