@@ -102,7 +102,6 @@ def shown(columns: Columns[Row], rows: Sequence[Row], place: Literal["page", "te
     return [column for column in here if not (column.is_optional and all(column.value(row) in blank for row in rows))]
 
 
-def texts(columns: Columns[Row], rows: Sequence[Row]) -> list[list[str]]:
-    """The list in words, its heads first, for a terminal."""
-    here = shown(columns, rows, "terminal")
-    return [[column.name.lower() for column in here], *([column.text(row) for column in here] for row in rows)]
+def document(columns: Columns[Row], row: Row) -> dict[str, Any]:
+    """What JSON says of a row: the values that have a key."""
+    return {column.key: column.value(row) for column in columns if column.key}

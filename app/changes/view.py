@@ -251,9 +251,11 @@ def build_commit_figure(diff: VersionDiff, *, mode: Mode = "light") -> go.Figure
     return figure.update_xaxes(title="version", tickvals=shown, ticktext=[f"v{version}" for version in shown])
 
 
-SCHEMA_CHANGES: Columns[Sequence[str | None]] = tuple(
-    Column(name, lambda change, place=place: change[place] or None)
-    for place, name in enumerate(("What", "Column", "Before", "After"))
+SCHEMA_CHANGES: Columns[tuple[str, str, str | None, str | None]] = (
+    Column("What", itemgetter(0)),
+    Column("Column", lambda change: change[1] or None),
+    Column("Before", lambda change: change[2] or None),
+    Column("After", lambda change: change[3] or None),
 )
 PROPERTY_CHANGES: Columns[PropertyChange] = (  # a dash is not set
     Column("Property", lambda change: change.key),

@@ -7,7 +7,6 @@ Rule: nothing is asked for without a reason and, where rows or versions can be l
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from inspect import Signature, signature
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,11 +16,10 @@ import typer
 from app import services
 from app.cli.commands import VERSION, AsJson, At, DryRun, Reason, TableName
 from app.cli.lake import opened
-from app.cli.output import Shapes, print_json, print_table, say, shaped
+from app.cli.output import Shapes, print_json, print_list, say, shaped
 from app.cli.store import done_on_host, required_store
-from app.ui.view.acts import preview_lines, result_lines
+from app.ui.view.acts import dropped_columns, preview_lines, result_lines
 from backend.errors import QueryError, SettingsError, StreamRefusedError
-from backend.format import bytes_text, count_text, utc_text
 from backend.lake.history.history import resolve_version
 from backend.maintenance.alter import read_column, read_pair, read_whole_name
 from backend.maintenance.clone_and_drop import DroppedTable, dropped_tables
@@ -315,14 +313,4 @@ def dropped(as_json: AsJson = False) -> None:
     elif not tables:
         say("No table was dropped that could be brought back.")
     else:
-        print_table(
-            ("table", "job", "rows", "size", "dropped", "by", "reason"),
-            (
-                (
-                    table.name, table.job_id, count_text(table.num_rows), bytes_text(table.size_bytes),
-                    utc_text(datetime.fromisoformat(table.dropped_at)), table.actor, table.reason,
-                )
-                for table in tables
-            ),
-            right=("rows", "size"),
-        )  # fmt: skip
+        print_list(dropped_columns(services.now()), tables)

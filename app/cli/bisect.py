@@ -14,7 +14,8 @@ from app.cli.commands import VERSION, AsJson, TableName
 from app.cli.diff import SHAPES
 from app.cli.history import commit_document
 from app.cli.lake import opened
-from app.cli.output import Document, cell, encoded, only, print_json, print_table, say
+from app.cli.output import Document, cell, encoded, only, print_json, print_list, print_table, say
+from app.columns import Column, Columns
 from app.search import text
 from app.ui.view.acts import loss_text, preview_lines
 from app.ui.view.words import sentence
@@ -22,7 +23,6 @@ from backend.changes.answer import diff as compare
 from backend.changes.cache import Differences
 from backend.changes.model import Question, VersionDiff
 from backend.errors import BisectError, LakehouseError
-from backend.format import utc_text
 from backend.lake.lake import Lake
 from backend.lake.model import Commit
 from backend.maintenance.model import ActPreview, Restore
@@ -150,7 +150,7 @@ def document(result: Bisection) -> Document:
         "commits_that_changed_rows": result.changing,
         "not_judged": result.unprobed,
         "probes": [
-            _probe(probe)
+            PROBE(probe)
             | {
                 "parts": dict(probe.verdict.aggregates) if probe.verdict else {},
                 "duration_s": round(probe.duration_s, 3),
@@ -163,7 +163,7 @@ def document(result: Bisection) -> Document:
     }
 
 
-_probe = only(
+PROBE = only(
     "version",
     "committed_at",
     "operation",
@@ -205,13 +205,16 @@ def _print(result: Bisection, about: _About) -> None:
 
 
 def _print_candidates(result: Bisection) -> None:
-    print_table(
-        ("version", "when", "commit"),
-        ((f"v{c.version}", utc_text(c.committed_at), text.commit_text(c, {})) for c in result.commits[:SHOWN]),
-        right=("version",),
-    )
+    print_list(CANDIDATES, result.commits[:SHOWN])
     if len(result.candidates) > SHOWN:
         say("More commits may be it: --json lists all.", style="dim")
+
+
+CANDIDATES: Columns[Commit] = (
+    Column("Version", lambda commit: commit.version, "version", key="version"),
+    Column("When", lambda commit: commit.committed_at, "moment", key="committed_at"),
+    Column("Commit", lambda commit: text.commit_text(commit, {})),
+)
 
 
 def _print_examples(result: Bisection) -> None:

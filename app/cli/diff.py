@@ -14,12 +14,24 @@ from typing import Annotated, Literal
 import typer
 
 from app import services
-from app.changes.text import progress_text, rewritten_text, to_markdown
+from app.changes.text import commit_columns, progress_text, rewritten_text, to_markdown
 from app.cli import leave_at_once
 from app.cli.commands import VERSION, AsJson, OnHost, TableName
 from app.cli.history import commit_document
 from app.cli.lake import opened
-from app.cli.output import Document, Shapes, cell, fail, fields_of, only, print_json, print_table, say, status_line
+from app.cli.output import (
+    Document,
+    Shapes,
+    cell,
+    fail,
+    fields_of,
+    only,
+    print_json,
+    print_list,
+    print_table,
+    say,
+    status_line,
+)
 from app.cli.rows import ending_of, write_file
 from app.cli.store import found_on_host
 from app.ui.view.explanation import counts_text, explained
@@ -32,7 +44,7 @@ from backend.changes.compare import Take
 from backend.changes.host_job import DiffJobs
 from backend.changes.key import key_memory, parse_names
 from backend.changes.model import CommitChanges, DiffMethod, Question, RowChange, RowKind, Trait, VersionDiff
-from backend.format import bytes_text, count_text, things, utc_text
+from backend.format import bytes_text, count_text, things
 from backend.lake.history.history import resolve_version
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, TableRef
@@ -331,22 +343,7 @@ def _print_metadata(found: VersionDiff) -> None:
 
 
 def _print_commits(found: VersionDiff) -> None:
-    print_table(
-        ("version", "when", "operation", "inserted", "updated", "deleted", "who"),
-        (
-            (
-                f"v{c.commit.version}",
-                utc_text(c.commit.committed_at),
-                c.commit.operation or "–",
-                count_text(c.inserted),
-                count_text(c.updated),
-                count_text(c.deleted),
-                (c.commit.origin.stream if c.commit.origin and c.commit.origin.stream else c.commit.user) or "–",
-            )
-            for c in found.commits
-        ),
-        right=("version", "inserted", "updated", "deleted"),
-    )
+    print_list(commit_columns(services.now(), {}), found.commits)
 
 
 def _print_rows(found: VersionDiff, shown: int) -> None:

@@ -4,6 +4,7 @@ Rule: judges nothing itself; what no living host judges says so.
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -11,8 +12,9 @@ import typer
 from app import services
 from app.cli.commands import AsJson, OneOrAll, Reason, TableName
 from app.cli.lake import opened
-from app.cli.output import Document, only, print_json, print_table, say
+from app.cli.output import Document, only, print_json, print_list, say
 from app.cli.store import NO_HOST_HINT, is_host_alive, judgements_and_hosts, required_store
+from app.columns import Column
 from backend.expectations.model import (
     ExpectationKind,
     Judgement,
@@ -40,15 +42,12 @@ def expectations(name: OneOrAll = None, as_json: AsJson = False) -> int:
     silent = away(judgements, hosts, now=services.now(), stale_s=services.settings().host.heartbeat_stale_s)
     code = _BROKEN if any(judgement.state is State.BROKEN for judgement in judgements) else 0
     if as_json:
-        print_json([_document(judgement, names, is_stale=judgement in silent) for judgement in judgements])
+        print_json([judgement_document(judgement, names, is_stale=judgement in silent) for judgement in judgements])
         return code
     if not judgements:
         say(f"Nothing is expected of {name or 'any table'}: `shop.expect_table(…)` or `weir expect` does.")
         return code
-    print_table(
-        ("table", "expected", "state", "since", "found", "judged"),
-        (_row(judgement, names, silent) for judgement in judgements),
-    )
+    print_list(judgement_columns(names, silent, services.now()), judgements)
     if silent:
         count = things(len(silent), "table expectation")
         say(f"No living host judges {count}: what stands here is what it was.", style="yellow")
@@ -85,22 +84,31 @@ _DOCUMENT = only(
 )
 
 
-def _document(judgement: Judgement, names: Mapping[str, str], *, is_stale: bool) -> Document:
+def judgement_document(judgement: Judgement, names: Mapping[str, str], *, is_stale: bool) -> Document:
     """`is_stale`: the host that judged it is away. What does not belong to its kind is null."""
     document = _DOCUMENT(judgement) | {"is_stale": is_stale}
     return document | {"table": names.get(judgement.expectation.uri, judgement.expectation.table)}
 
 
-def _row(judgement: Judgement, names: Mapping[str, str], silent: Sequence[Judgement]) -> tuple[str, ...]:
-    expectation, now = judgement.expectation, services.now()
-    return (
-        names.get(expectation.uri, expectation.table),
-        expected_text(expectation),
-        standing(judgement, silent).value,
-        ago(judgement.broken_since, now) if judgement.state is State.BROKEN else "",
-        found_text(judgement, now),
-        judged_text(judgement, now).removeprefix("judged "),
-    )
+def judgement_columns(names: Mapping[str, str], silent: Sequence[Judgement], now: datetime) -> list[Column[Judgement]]:
+    """What is expected, and what was found. `names` of tables by URI; `silent`: whom no living host judges."""
+
+    def name(judgement: Judgement) -> str:
+        return names.get(judgement.expectation.uri, judgement.expectation.table)
+
+    def since(judgement: Judgement) -> str:
+        return ago(judgement.broken_since, now) if judgement.state is State.BROKEN else ""
+
+    return [
+        Column(
+            "Table", lambda judgement: names.get(judgement.expectation.uri, judgement.expectation.table), key="table"
+        ),
+        Column("Expected", lambda judgement: expected_text(judgement.expectation)),
+        Column("State", lambda judgement: standing(judgement, silent).value),
+        Column("Since", since),
+        Column("Found", lambda judgement: found_text(judgement, now)),
+        Column("Judged", lambda judgement: judged_text(judgement, now).removeprefix("judged ")),
+    ]
 
 
 def expect(

@@ -14,13 +14,14 @@ import typer
 from app import services
 from app.cli.commands import TIME, AsJson, OneOrAll, Reason, TableName
 from app.cli.lake import opened
-from app.cli.output import Document, Shapes, only, print_json, print_table, say, shaped, status_line
+from app.cli.output import Document, Shapes, only, print_json, print_list, say, shaped, status_line
 from app.cli.store import BacklogLooks, required_store, streams_and_hosts
-from app.health.text import log_sentence, run_text
+from app.columns import Column, Columns
+from app.health.text import LakeRow, lake_columns, log_sentence, run_text
 from backend.errors import LakehouseError
 from backend.format import bytes_text, count_text, things, utc_text
 from backend.health.attention import attention, group_text, grouped, load_attention
-from backend.health.health import BACK, table_health
+from backend.health.health import BACK, JudgedTable, table_health
 from backend.health.model import AttentionGroup, AttentionItem, LogHealth, Severity, TableHealth
 from backend.health.rules import gain_in, small_files_text
 from backend.lake.cards import Table
@@ -49,7 +50,7 @@ _SHAPES: Shapes = {
     LogHealth: shaped("commits_since_checkpoint"),
     Notice: shaped(without=("seen_by", "seen_reason")),  # which the store knows
 }
-_PLAN = only(
+PLAN = only(
     "kind", "table", "state", "why_not", "next_at",
     empty_is_null=("why_not", "last_error"),
     policy="text", uri="ref.uri", figures="previewed.figures", failures="failures", last_job_id="runs.last.job_id",
@@ -111,11 +112,9 @@ def _print_all(*, as_json: bool) -> None:
     say()
     if not tables:
         return
-    print_table(
-        ("table", "files", "small", "size", "last optimize", "last vacuum", "most urgent"),
-        (_row(health) for health in tables),
-        right=("files", "small", "size"),
-    )
+    of_uri = {card.ref.uri: card for card in cards if isinstance(card, TableCard)}
+    judged = [JudgedTable(of_uri[health.ref.uri], health.evidence, health.severity) for health in tables]
+    print_list(lake_columns(services.now()), [LakeRow(table.card, table) for table in judged])
 
 
 def _in_a_list(health: TableHealth) -> Document:
@@ -152,45 +151,19 @@ def _readable(card: TableCard, names: Mapping[str, str]) -> TableHealth | None:
         return None
 
 
-def _row(health: TableHealth) -> tuple[str, ...]:
-    evidence = health.evidence
-    return (
-        health.ref.name,
-        count_text(evidence.num_files),
-        small_files_text(gain_in(evidence)),
-        bytes_text(evidence.size_bytes),
-        run_text(evidence.last_optimize, services.now()),
-        run_text(evidence.last_vacuum, services.now()),
-        health.recommendations[0].finding,
-    )
-
-
 def policies(as_json: AsJson = False) -> None:
-    from app.ui.view.acts import LABELS, last_run_text, next_run_text
+    from app.ui.view.acts import policy_columns
     from backend.maintenance.policies import PolicyPlans  # with every act, which nothing else here needs
 
     settings, now = services.settings(), services.now()
     plans = PolicyPlans(settings, services.lake()).plans(services.existing_store(), now=now)
     if as_json:
-        print_json([_PLAN(plan) for plan in plans])
+        print_json([PLAN(plan) for plan in plans])
         return
     if not plans:
         say("No policies: `[[policies]]` in weir.toml says what hosts do to tables by themselves.")
         return
-    print_table(
-        ("table", "act", "last", "next", "why it waits", "policy"),
-        (
-            (
-                plan.table or "–",
-                LABELS[plan.kind],
-                last_run_text(plan, now),
-                next_run_text(plan, now),
-                plan.why_not,
-                plan.text,
-            )
-            for plan in plans
-        ),
-    )
+    print_list(policy_columns(now), plans)
 
 
 def notices(
@@ -210,14 +183,17 @@ def notices(
     if as_json:
         print_json(found, _SHAPES)
     elif found:
-        print_table(("table", "when", "what", "mended"), map(_notice_row, found))
+        print_list(NOTICES, found)
     else:
         say(f"No commit since {utc_text(moment)} did what none before it did.")
 
 
-def _notice_row(notice: Notice) -> tuple[str, ...]:
-    mended = "" if notice.mended_at is None else f"at v{notice.mended_at}"
-    return notice.table, utc_text(notice.committed_at), notice_text(notice), mended
+NOTICES: Columns[Notice] = (
+    Column("Table", lambda notice: notice.table, key="table"),
+    Column("When", lambda notice: notice.committed_at, "moment", key="committed_at"),
+    Column("What", notice_text),
+    Column("Mended", lambda notice: "" if notice.mended_at is None else f"at v{notice.mended_at}", is_optional=True),
+)
 
 
 def seen(

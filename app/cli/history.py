@@ -4,7 +4,7 @@ configured.
 Rule: without a filter only the commits that are printed are read; with one, as far back as it takes.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -12,12 +12,11 @@ import typer
 from app import services
 from app.cli.commands import TIME, VERSION, AsJson, TableName
 from app.cli.lake import at_version, opened
-from app.cli.output import Document, Shapes, encoded, print_json, print_table, say, shaped
-from app.ui.view.commits import change_text, changes_sentence, changes_text, meaning, staged_sentence
-from backend.format import bytes_text, count_text, utc_text
-from backend.lake.history.history import HistoryFilter, look_back, stream_of
+from app.cli.output import Document, Shapes, encoded, print_json, print_list, say, shaped
+from app.ui.view.commits import TABLE_CHANGES, changes_sentence, commit_columns, meaning, staged_sentence
+from backend.lake.history.history import HistoryFilter, look_back
 from backend.lake.lake import Lake
-from backend.lake.model import Commit, OperationMetrics, StreamOrigin, TableRef
+from backend.lake.model import Commit, StreamOrigin, TableRef
 from backend.lake.table.metadata_diff import InForce, TableChange, compare, load_metadata_changes
 from backend.lake.table.properties import explain_features, explain_properties, ownership
 from backend.times import parse_time
@@ -56,11 +55,7 @@ def history(
     if as_json:
         print_json([commit_document(commit, changes.get(commit.version, ())) for commit in commits])
         return
-    print_table(
-        ("version", "when", "operation", "rows", "files", "bytes", "who", "engine", "changed"),
-        (_row(commit, changes.get(commit.version, ())) for commit in commits[:shown]),
-        right=("version",),
-    )
+    print_list(commit_columns(services.now(), {}, changes), commits[:shown])
     if staged := lake.staged_versions(ref):
         say(staged_sentence(staged), style="yellow")
     if len(commits) > shown:
@@ -97,33 +92,6 @@ def _find(
     return matching[:limit], run
 
 
-def _row(commit: Commit, changes: Sequence[TableChange]) -> tuple[str, ...]:
-    metrics = commit.metrics
-    return (
-        f"v{commit.version}",
-        utc_text(commit.committed_at),
-        commit.operation or "–",
-        _signed((("+", metrics.rows_inserted), ("~", metrics.rows_updated), ("−", metrics.rows_deleted))),
-        _files_words(metrics),
-        _signed((("+", metrics.bytes_added), ("−", metrics.bytes_removed)), bytes_text),
-        stream_of(commit, {}) or commit.user or "–",
-        commit.engine or "–",
-        changes_text(changes),
-    )
-
-
-def _files_words(metrics: OperationMetrics) -> str:
-    if metrics.files_to_delete is not None:
-        return f"was to delete {count_text(metrics.files_to_delete)}"
-    if metrics.files_vacuumed is not None:
-        return f"{count_text(metrics.files_vacuumed)} vacuumed"
-    return _signed((("+", metrics.files_added), ("−", metrics.files_removed)))
-
-
-def _signed(parts: Iterable[tuple[str, int | None]], text: Callable[[int], str] = count_text) -> str:
-    return " ".join(f"{sign}{text(number)}" for sign, number in parts if number) or "–"
-
-
 def timeline(
     name: TableName,
     since: Annotated[str, typer.Option("--since", help=f"Not before {TIME}.")] = "3 h ago",
@@ -132,6 +100,7 @@ def timeline(
 ) -> None:
     """What was left out goes to stderr, and into the document."""
     from app.cli.store import streams_and_hosts
+    from app.timeline.text import event_columns
     from backend.streams.timeline import load_timeline  # with the store's tables, which no history needs
 
     (lake, ref), clock = opened(name), services.clock()
@@ -141,8 +110,7 @@ def timeline(
     if as_json:
         print_json(happened)
         return
-    rows = ((utc_text(event.at), event.lane, event.kind, event.what) for event in happened.events)
-    print_table(("when", "where", "kind", "what"), rows)
+    print_list(event_columns(clock.now), happened.events)
     for words in happened.left_out:
         say(f"Left out: {words}.", style="yellow", to_stderr=True)
 
@@ -154,6 +122,8 @@ def properties(
     as_json: AsJson = False,
 ) -> None:
     """A comparison always reads from the older to the newer version."""
+    from app.properties.view import FEATURES, PROPERTIES
+
     snapshot = at_version(name, at)
     rows, features = explain_properties(snapshot.metadata), explain_features(snapshot.protocol)
     document: Document = {
@@ -176,22 +146,8 @@ def properties(
     elif compare_with is not None:
         say(f"v{old.version} → v{new.version} · {changes_sentence(changes)}", style="bold")
         if changes:
-            print_table(("change", "meaning"), ((change_text(change), meaning(change)) for change in changes))
+            print_list(TABLE_CHANGES, changes)
     else:
-        print_table(
-            ("property", "value", "default", "meaning"),
-            (
-                (
-                    row.key,
-                    "–" if row.value is None else row.value,
-                    "–" if row.default is None else row.default,
-                    f"! {row.problem} {row.suggestion or ''}".strip() if row.problem else row.meaning,
-                )
-                for row in sorted(rows, key=lambda row: not row.is_set)
-            ),
-        )
+        print_list(PROPERTIES, sorted(rows, key=lambda row: not row.is_set))
         say()
-        print_table(
-            ("feature", "reader", "writer", "meaning"),
-            ((f.name, "yes" if f.in_reader else "", "yes" if f.in_writer else "", f.meaning) for f in features),
-        )
+        print_list(FEATURES, features)

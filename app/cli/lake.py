@@ -3,18 +3,22 @@
 Rule: reads through `Lake` alone; JSON and the human form come from the same value.
 """
 
+from collections.abc import Sequence
+from operator import itemgetter
 from typing import Annotated
 
 import typer
 
 from app import services
 from app.cli.commands import AsJson, At, TableName
-from app.cli.output import Document, Shapes, fields_of, only, print_json, print_table, say, shaped
-from backend.format import ago, bytes_text, count_text, utc_text
-from backend.lake.find import MOST_MATCHES, FoundTable, LakeFinder
+from app.cli.output import Document, Shapes, fields_of, only, print_json, print_list, say, shaped
+from app.columns import Column as ListColumn
+from app.columns import Columns
+from backend.format import bytes_text, count_text, utc_text
+from backend.lake.find import MOST_MATCHES, FoundTable, LakeFinder, Match
 from backend.lake.history.history import resolve_version
 from backend.lake.lake import Lake
-from backend.lake.model import Snapshot, TableCard, TableRef, UnreadableTable
+from backend.lake.model import Bucket, Snapshot, TableCard, TableRef, UnreadableTable
 from backend.lake.table.schema import Column, columns, constraints
 
 WHERE = {"name": "ref.name", "uri": "ref.uri", "layer": "ref.layer"}
@@ -57,6 +61,8 @@ def at_version(name: str, version: str | None) -> Snapshot:
 
 
 def tables(as_json: AsJson = False) -> None:
+    from app.ui.lake import table_columns  # with what judges small files
+
     cards = services.lake().cards()
     if as_json:
         print_json(cards, SHAPES)
@@ -66,11 +72,7 @@ def tables(as_json: AsJson = False) -> None:
         say("`weir up` makes the demo lake; WEIR_LAKE__ROOTS names other folders.", style="dim")
         return
     good = [card for card in cards if isinstance(card, TableCard)]
-    print_table(
-        ("table", "layer", "version", "rows", "files", "size", "small", "last commit"),
-        (_card_row(card) for card in good),
-        right=("version", "rows", "files", "size", "small"),
-    )
+    print_list(table_columns(services.now(), services.settings().health.small_file_ratio), good)
     for bad in (card for card in cards if isinstance(card, UnreadableTable)):
         say(f"{bad.ref.name}: cannot be read: {bad.reason}", style="red")
 
@@ -87,19 +89,20 @@ def find(
     if not hits:
         say(f"No table holds {typed!r} in its name, columns, comments, description, owner or properties.")
         return
-    print_table(
-        ("table", "where", "what", ""),
-        (
-            (
-                hit.table.ref.name if number == 0 else "",
-                match.where.name.lower(),
-                match.subject or match.text,
-                match.text if match.subject else "",
-            )
-            for hit in hits
-            for number, match in enumerate(hit.matches()[:MOST_MATCHES])
-        ),
-    )
+    matches = [
+        (hit.table.ref.name if number == 0 else "", match)
+        for hit in hits
+        for number, match in enumerate(hit.matches()[:MOST_MATCHES])
+    ]
+    print_list(MATCHES, matches)
+
+
+MATCHES: Columns[tuple[str, Match]] = (
+    ListColumn("Table", itemgetter(0)),
+    ListColumn("Where", lambda named: named[1].where.name.lower()),
+    ListColumn("What", lambda named: named[1].subject or named[1].text),
+    ListColumn("", lambda named: named[1].text if named[1].subject else ""),
+)
 
 
 def _hit(hit: FoundTable) -> Document:
@@ -107,22 +110,9 @@ def _hit(hit: FoundTable) -> Document:
     return {key: getattr(hit.table.ref, key) for key in WHERE} | {"matches": matches}
 
 
-def _card_row(card: TableCard) -> tuple[str, ...]:
-    from backend.health.rules import merge_gain, small_files_text
-
-    return (
-        card.ref.name,
-        card.ref.layer or "–",
-        f"v{card.version}",
-        count_text(card.num_rows),
-        count_text(card.num_files),
-        bytes_text(card.size_bytes),
-        small_files_text(merge_gain(card)),
-        ago(card.last_commit_at, services.now()),
-    )
-
-
 def table(name: TableName, at: At = None, as_json: AsJson = False) -> None:
+    from app.summary.view.summary import schema_columns  # with what reads statistics
+
     snapshot = at_version(name, at)
     schema = columns(snapshot.metadata)
     if as_json:
@@ -140,18 +130,7 @@ def table(name: TableName, at: At = None, as_json: AsJson = False) -> None:
     if not schema:
         say("No columns yet: the schema is empty at this version.")
         return
-    print_table(
-        ("column", "type", "null", "comment"),
-        (
-            (
-                "  " * field.depth + field.names[-1],
-                field.declared_type + (" (partition)" if field.is_partition else ""),
-                "yes" if field.nullable else "no",
-                field.comment or "",
-            )
-            for field in schema
-        ),
-    )
+    print_list(schema_columns({}), schema)
 
 
 def files(name: TableName, at: At = None, as_json: AsJson = False) -> None:
@@ -172,18 +151,16 @@ def files(name: TableName, at: At = None, as_json: AsJson = False) -> None:
         style="dim",
     )
     say()
-    most = max((bucket.files for bucket in sizes.buckets), default=1) or 1
-    print_table(
-        ("from", "to", "files", "bytes", ""),
-        (
-            (
-                bytes_text(bucket.from_bytes),
-                bytes_text(bucket.to_bytes),
-                count_text(bucket.files),
-                bytes_text(bucket.bytes),
-                "█" * round(30 * bucket.files / most) or ("▏" if bucket.files else ""),
-            )
-            for bucket in sizes.buckets
-        ),
-        right=("from", "to", "files", "bytes"),
-    )
+    print_list(bucket_columns(sizes.buckets), sizes.buckets)
+
+
+def bucket_columns(buckets: Sequence[Bucket]) -> list[ListColumn[Bucket]]:
+    """Sizes of files, and how many there are of each as a bar."""
+    most = max((bucket.files for bucket in buckets), default=1) or 1
+    return [
+        ListColumn("From", lambda bucket: bucket.from_bytes, "bytes", key="from_bytes"),
+        ListColumn("To", lambda bucket: bucket.to_bytes, "bytes", key="to_bytes"),
+        ListColumn("Files", lambda bucket: bucket.files, "count", key="files"),
+        ListColumn("Bytes", lambda bucket: bucket.bytes, "bytes", key="bytes"),
+        ListColumn("", lambda bucket: "█" * round(30 * bucket.files / most) or ("▏" if bucket.files else "")),
+    ]

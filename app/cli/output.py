@@ -21,6 +21,7 @@ from unicodedata import combining, east_asian_width
 
 import typer
 
+from app.columns import Columns, Row, shown
 from backend.redaction import without_secrets
 from backend.sql.values import json_value
 
@@ -97,6 +98,14 @@ def _attribute(value: Any, path: str) -> Any:
             return None
         value = getattr(value, name)
     return value
+
+
+def print_list(columns: Columns[Row], rows: Sequence[Row]) -> None:
+    """A list in the words of its page; numbers stand to the right."""
+    listed = shown(columns, rows, "terminal")
+    heads = [column.name.lower() for column in listed]
+    right = [column.name.lower() for column in listed if column.is_right]
+    print_table(heads, ([column.text(row) for column in listed] for row in rows), right=right)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()) -> None:
@@ -193,4 +202,4 @@ def one_line(text: str) -> str:
     """Text of a user or a log: without line breaks and control characters, which could rewrite a terminal."""
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() else "�" if c not in "\n\t\r" else " " for c in text)
+    return "".join(c if c.isprintable() else "�" if c not in "\n\t\r\u2003" else " " for c in text)

@@ -15,7 +15,7 @@ import typer
 from app import services
 from app.cli.commands import AsJson, At, TableName
 from app.cli.lake import opened
-from app.cli.output import Document, Shapes, only, print_json, print_table, say, shaped
+from app.cli.output import Document, Shapes, only, print_json, print_list, say, shaped
 from app.summary import text as words
 from backend.changes.key import parse_names
 from backend.errors import ColumnNotFoundError, StorageError
@@ -50,7 +50,7 @@ def profile(
         found = _read(lake, ref, snapshots)
     before, after = (found[0], found[-1]) if against is not None else (None, found[-1])
     if as_json:
-        print_json(document(ref, after, before), _SHAPES)
+        print_json(document(ref, after, before), SHAPES)
     else:
         _print(ref, after, before)
 
@@ -68,7 +68,7 @@ def _read(lake: Lake, ref: TableRef, snapshots: Sequence[Snapshot]) -> list[Prof
 
 
 _PROFILE = only("version", "rows", "columns", "left_out")
-_SHAPES: Shapes = {
+SHAPES: Shapes = {
     ColumnProfile: shaped("null_share", without=("distinct", "lowest_sign", "highest_sign"), distinct_approx="distinct")
 }
 
@@ -94,23 +94,7 @@ def _print(ref: TableRef, found: Profile, before: Profile | None) -> None:
         for line in words.difference_lines(before, found):
             say(f"  {line}")
     say()
-    print_table(
-        ("column", "type", "null share", "distinct", "lowest", "highest", "commonest", "spread"),
-        (
-            (
-                column.column,
-                column.type,
-                words.nulls_text(column),
-                words.distinct_text(column),
-                words.bound_text(column, "lowest"),
-                words.bound_text(column, "highest"),
-                words.top_text(column),
-                words.spread_text(column.bins),
-            )
-            for column in found.columns
-        ),
-        right=("null share", "distinct"),
-    )
+    print_list(words.profile_columns(found), found.columns)
 
 
 def export(

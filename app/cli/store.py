@@ -15,11 +15,12 @@ import typer
 
 from app import services
 from app.cli.commands import AsJson, Reason
-from app.cli.output import Shapes, print_json, print_table, say, shaped
+from app.cli.output import Shapes, print_json, print_list, say, shaped
+from app.columns import Column
 from app.host_answer import HostQuestion
 from app.ui.view.words import job_words
 from backend.errors import JobError, StreamNotFoundError
-from backend.format import ago
+from backend.format import age_s
 from backend.jobs.model import Job, JobProgress, JobRequest, JobState, is_orphan, why_no_host
 from backend.stream_model.stream import HostHeartbeat
 
@@ -186,10 +187,7 @@ def jobs(as_json: AsJson = False) -> None:
         say("No jobs: nobody has asked a stream host to compute anything (`weir diff … --on host`).")
         return
     hosts = store.hosts(now=services.now())
-    print_table(
-        ("job", "kind", "of", "state", "asked for", "by", "what"),
-        (_row(job, hosts) for job in newest),
-    )
+    print_list(job_columns(hosts, services.now()), newest)
 
 
 def cancel(
@@ -205,9 +203,21 @@ def cancel(
         say(f"{job}: its host was asked to end it. `weir jobs` shows when it is so.")
 
 
-def _row(job: Job, hosts: list[HostHeartbeat]) -> tuple[str, ...]:
-    now, stale_s = services.now(), services.settings().host.heartbeat_stale_s
-    what = job.error if job.state is JobState.FAILED else job.reason
-    if not job.state.is_over:
-        what = job_words(job, now=now, is_orphan=is_orphan(job, hosts, now=now, stale_s=stale_s))
-    return (job.job_id, job.kind.value, job.subject, job.state.value, ago(job.requested_at, now), job.actor, what)
+def job_columns(hosts: Sequence[HostHeartbeat], now: datetime) -> list[Column[Job]]:
+    """What was asked for, and what became of it."""
+    stale_s = services.settings().host.heartbeat_stale_s
+
+    def what(job: Job) -> str:
+        if not job.state.is_over:
+            return job_words(job, now=now, is_orphan=is_orphan(job, hosts, now=now, stale_s=stale_s))
+        return job.error if job.state is JobState.FAILED else job.reason
+
+    return [
+        Column("Job", lambda job: job.job_id, key="job_id"),
+        Column("Kind", lambda job: job.kind.value, key="kind"),
+        Column("Of", lambda job: job.subject, key="subject"),
+        Column("State", lambda job: job.state.value, key="state"),
+        Column("Asked for", lambda job: age_s(job.requested_at, now), "ago"),
+        Column("By", lambda job: job.actor, key="actor"),
+        Column("What", what),
+    ]

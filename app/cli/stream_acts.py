@@ -13,15 +13,16 @@ import typer
 from app import services
 from app.cli import preflight
 from app.cli.commands import AsJson, DryRun, Reason, StreamName
-from app.cli.output import Document, Shapes, fields_of, only, print_json, print_table, say, shaped
+from app.cli.output import Document, Shapes, fields_of, only, print_json, print_list, print_table, say, shaped
 from app.cli.store import done_on_host, is_host_alive, required_store, stream_named, streams_and_hosts
+from app.columns import Column, Columns
 from app.streams.text import consequence, requeue_lines, requeue_samples, reset_lines
 from backend.errors import SettingsError, StreamRefusedError
 from backend.format import things
 from backend.stream_model.backlog import Backlog
 from backend.stream_model.overrides import Setting, check_overrides, compare, parse_overrides, shown
 from backend.stream_model.stream import Action
-from backend.streams.acts import ActPlan, Selection, plan_acts
+from backend.streams.acts import ActPlan, LeftOut, Selection, plan_acts
 from backend.streams.checkpoint import pinned_by
 from backend.streams.requeue import RequeueAnswer, load_request, preview_job, quarantine_of, requeue_job, why_not
 from backend.streams.reset import ResetLevel, ResetRequest, load_preview, parse_starts, reset_job
@@ -147,16 +148,28 @@ def _ask(
     for name, (_, line) in answers.items():
         say(line)
         if settings := settings_of[name]:
-            rows = ((each.key, *map(shown, (each.declared, each.now, each.after)), each.note) for each in settings)
-            print_table(("setting", "declared", "now", "after", ""), rows)
+            print_list(SETTINGS, settings)
         if (against := preflights.get(name)) and not against.ok:
             preflight.say_checks(against.failed)
             say(consequence(against), style="yellow")
     if plan.left_out:
-        print_table(("left out", "why"), ((stream.name, stream.why) for stream in plan.left_out))
+        print_list(LEFT_OUT, plan.left_out)
     if answers and not alive:
         say("No host is alive: it will be done when one starts (`weir host`).", style="yellow")
     return 0
+
+
+SETTINGS: Columns[Setting] = (
+    Column("Setting", lambda setting: setting.key, key="key"),
+    Column("Declared", lambda setting: shown(setting.declared)),
+    Column("Now", lambda setting: shown(setting.now)),
+    Column("After", lambda setting: shown(setting.after)),
+    Column("Note", lambda setting: setting.note, is_optional=True),
+)
+LEFT_OUT: Columns[LeftOut] = (
+    Column("Left out", lambda stream: stream.name),
+    Column("Why", lambda stream: stream.why),
+)
 
 
 def _settings(

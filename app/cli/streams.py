@@ -9,20 +9,22 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Annotated
+from operator import itemgetter
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from app import services
 from app.cli.commands import AsJson, StreamName
-from app.cli.output import Document, Shapes, fields_of, only, print_json, print_table, say, shaped
+from app.cli.output import Document, Shapes, fields_of, only, print_json, print_list, say, shaped
 from app.cli.store import NO_HOST_HINT, BacklogLooks, is_host_alive, stream_named, streams_and_hosts
+from app.columns import Column, Columns, document
+from app.ui.states import state_text, stream_columns
 from backend.errors import LakehouseError
-from backend.format import UNKNOWN, ago, duration_text, rate_text, things, utc_text, value_text
+from backend.format import ago, rate_text, things, utc_text, value_text
 from backend.stream_model.backlog import (
     Backlog,
     SourceBacklog,
-    backlog_text,
     data_loss_sentence,
     source_sentence,
     waiting,
@@ -31,7 +33,11 @@ from backend.stream_model.overrides import Setting, overridden_text
 from backend.stream_model.progress import observed_metrics
 from backend.stream_model.stream import Desired, Progress, StreamFailure, StreamState
 from backend.streams.faults import Fault, recognise
+from backend.streams.graph import Edge, Graph, build_graph
 from backend.streams.verdict import StreamStatus
+
+if TYPE_CHECKING:
+    from backend.streams.latency import LayerLatency
 
 CHECK_LIMIT_S = 300
 _FOUND = 1  # the checker's exit code when it found problems
@@ -40,17 +46,13 @@ _FOUND = 1  # the checker's exit code when it found problems
 def streams(as_json: AsJson = False) -> None:
     statuses, hosts = streams_and_hosts(BacklogLooks())
     if as_json:
-        print_json([_line(status) for status in statuses], SHAPES)
+        print_json([line(status) for status in statuses], SHAPES)
         return
     if not statuses:
         say("No streams: no host has declared any yet.")
         say(NO_HOST_HINT, style="dim")
         return
-    print_table(
-        ("stream", "desired", "state", "verdict", "behind", "last batch", "input", "why"),
-        (_row(status) for status in statuses),
-        right=("behind", "input"),
-    )
+    print_list(stream_columns(services.now()), statuses)
     ours = [status for status in statuses if not status.declaration.is_attached]
     if ours and not is_host_alive(hosts):
         say(f"No host is alive: {things(len(ours), 'stream')} of this lake cannot move.", style="yellow")
@@ -61,7 +63,7 @@ def stream(name: StreamName, as_json: AsJson = False) -> None:
 
     status = stream_named(name, streams_and_hosts(BacklogLooks())[0])
     if as_json:
-        print_json(_line(status) | _rest(status), SHAPES)
+        print_json(line(status) | _rest(status), SHAPES)
         return
     declaration, progress, now = status.declaration, status.progress, services.now()
     desired = status.desired.state.value if status.desired else "–"
@@ -141,7 +143,6 @@ _DETAILS = only(
     started_at="observed.started_at",
     next_start_at="observed.next_start_at",
 )
-_LATENCY = only("layer", "complete_until", "slowest", "unknown", latency_s="seconds")
 _DECLARED = [
     "description",
     "source",
@@ -168,7 +169,7 @@ SHAPES: Shapes = {
 }
 
 
-def _line(status: StreamStatus) -> Document:
+def line(status: StreamStatus) -> Document:
     """What `weir streams` prints of one."""
     observed = status.observed
     # A stream that runs again has no error any more.
@@ -231,20 +232,6 @@ def _waits(status: StreamStatus) -> Iterator[str]:
         yield data_loss_sentence(loss, now=services.now())
 
 
-def _row(status: StreamStatus) -> tuple[str, ...]:
-    progress = status.progress
-    return (
-        status.declaration.name,
-        status.desired.state.value if status.desired else "–",
-        status.state.value,
-        status.verdict.value,
-        backlog_text(status.backlog) or UNKNOWN,
-        ago(progress.progressed_at, services.now()) if progress else "–",
-        rate_text(status.input_rows_per_s),
-        status.because,
-    )
-
-
 # pipelines --------------------------------------------------------------------------------------------------------
 
 
@@ -280,7 +267,6 @@ def check(
 
 
 def graph(as_json: AsJson = False) -> None:
-    from backend.streams.graph import build_graph
     from backend.streams.status import RecentBatches
 
     statuses, store, now = streams_and_hosts()[0], services.existing_store(), services.now()
@@ -292,20 +278,23 @@ def graph(as_json: AsJson = False) -> None:
     if not graph.nodes:
         say("No streams: no host has declared any yet.")
         return
+    print_list(edge_columns(graph), graph.edges)
+
+
+def edge_columns(graph: Graph) -> list[Column[Edge]]:
+    """What a stream reads, and how fast."""
     states = {node.name: node.state for node in graph.nodes}
-    print_table(
-        ("from", "to", "state", "rows/min"),
-        (
-            (
-                edge.source,
-                edge.target,
-                states[edge.target] or "–",
-                "–" if edge.rows_per_min is None else f"{edge.rows_per_min:,.0f}",
-            )
-            for edge in graph.edges
-        ),
-        right=("rows/min",),
-    )
+
+    def state(edge: Edge) -> str | None:
+        of_target = states[edge.target]
+        return state_text(of_target) if of_target else None
+
+    return [
+        Column("From", lambda edge: edge.source, key="source"),
+        Column("To", lambda edge: edge.target, key="target"),
+        Column("State", state),
+        Column("Rows/min", lambda edge: edge.rows_per_min, "count", key="rows_per_min"),
+    ]
 
 
 def latency(as_json: AsJson = False) -> None:
@@ -317,27 +306,23 @@ def latency(as_json: AsJson = False) -> None:
         statuses, reader = streams_and_hosts()[0], BacklogReader(services.settings(), services.lake())
         latencies = pipeline_latencies(statuses, read_trails(store, reader, statuses, now=store.now()))
     if as_json:
-        print_json([{"pipeline": pipeline} | _LATENCY(layer) for pipeline, layer in latencies])
+        print_json([document(LATENCIES, latency) | {"unknown": latency[1].unknown} for latency in latencies])
         return
     if not latencies:
         say("No streams: no host has declared any yet.")
         return
-    print_table(
-        ("pipeline", "layer", "latency", "complete until", "slowest"),
-        (
-            (
-                pipeline,
-                layer.layer,
-                duration_text(layer.seconds),
-                utc_text(layer.complete_until),
-                layer.slowest or "–",
-            )
-            for pipeline, layer in latencies
-        ),
-        right=("latency",),
-    )
+    print_list(LATENCIES, latencies)
     for name in dict.fromkeys(name for _, layer in latencies for name in layer.unknown):
         say(f"{name}: not known how far it and what feeds it have read", style="dim")
+
+
+LATENCIES: "Columns[tuple[str, LayerLatency]]" = (
+    Column("Pipeline", itemgetter(0), key="pipeline"),
+    Column("Layer", lambda latency: latency[1].layer, key="layer"),
+    Column("Latency", lambda latency: latency[1].seconds, "duration", key="latency_s"),
+    Column("Complete until", lambda latency: latency[1].complete_until, "moment", key="complete_until"),
+    Column("Slowest", lambda latency: latency[1].slowest, key="slowest"),
+)
 
 
 def _check_error(ended: subprocess.CompletedProcess[str]) -> CheckError:

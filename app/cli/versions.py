@@ -10,13 +10,14 @@ import typer
 from app import services
 from app.cli.commands import VERSION, AsJson, Reason, TableName
 from app.cli.lake import opened
-from app.cli.output import Document, Shapes, only, print_json, print_table, say
-from app.versions.text import answer_text, file_words, pin_words, run_words
+from app.cli.output import Document, Shapes, only, print_json, print_list, say
+from app.columns import Column, Columns
+from app.versions.text import answer_text, feed_word, file_words, flag_word, pin_words
 from backend.format import ago, utc_text
 from backend.lake.history.history import resolve_version
 from backend.lake.model import Commit, Pin, TableRef
 from backend.lake.retention.answers import Answer, Extension, VersionAnswer, judge_version, missing_words
-from backend.lake.retention.runs import FilesSeen, RetentionRuns, RetentionSetting, VacuumRun, judge
+from backend.lake.retention.runs import FilesSeen, RetentionRuns, RetentionSetting, VacuumRun, VersionRun, judge
 from backend.times import parse_time
 
 PinnedVersion = Annotated[str, typer.Argument(metavar="VERSION", help=VERSION)]
@@ -147,13 +148,19 @@ def _print(ref: TableRef, retention: RetentionRuns, answer: VersionAnswer | None
     if answer is not None:
         _print_version(answer)
         return
-    print_table(
-        ("versions", "in the log", "rebuilt", "inside retention", "change feed", "files"),
-        ((f"{run.from_version} – {run.to_version}", *run_words(run)) for run in retention.runs),
-        right=("versions",),
-    )
+    print_list(RUNS, retention.runs)
     for setting in (facts.deleted_files, facts.log_retention):
         say(f"{setting.key} is {setting.words}", style="dim")
+
+
+RUNS: Columns[VersionRun] = (
+    Column("Versions", lambda run: f"{run.from_version} – {run.to_version}", "figure"),
+    Column("In the log", lambda run: flag_word(run.listed)),
+    Column("Rebuilt", lambda run: flag_word(run.reconstructable)),
+    Column("Inside retention", lambda run: flag_word(run.in_retention)),
+    Column("Change feed", feed_word),
+    Column("Files", file_words),
+)
 
 
 def _print_version(answer: VersionAnswer) -> None:

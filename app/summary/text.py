@@ -5,9 +5,9 @@ Rule: pure, and free of pandas, which the terminal does without. What nobody cou
 
 from collections.abc import Iterator, Mapping
 
-from app.columns import Column, blocks_text
-from backend.format import UNKNOWN, bytes_text, count_text, cut, percent, things, value_text
-from backend.sql.numbers import Bin, ColumnProfile, Profile
+from app.columns import Column
+from backend.format import bytes_text, count_text, cut, percent, things, value_text
+from backend.sql.numbers import ColumnProfile, Profile
 
 LEAST_SHARE = 0.01  # of the rows: a smaller change of nulls is not told
 LEAST_CHANGE = 0.2  # of the distinct values, which are approximate
@@ -130,14 +130,3 @@ def _nulls_changed(was: ColumnProfile, column: ColumnProfile) -> bool:
     if was.null_share is None or column.null_share is None:
         return False
     return abs(column.null_share - was.null_share) >= LEAST_SHARE or bool(was.nulls) != bool(column.nulls)
-
-
-def distinct_text(column: ColumnProfile) -> str:
-    """ "≈ 1,204"."""
-    return UNKNOWN if column.distinct is None else f"≈ {count_text(column.distinct)}"
-
-
-def spread_text(bins: tuple[Bin, ...]) -> str:
-    """Rows a bin as blocks: "▁▃█▂"."""
-    most = max((bin_.rows for bin_ in bins), default=0)
-    return blocks_text([bin_.rows / most for bin_ in bins]) if most else ""

@@ -62,12 +62,6 @@ def file_words(run: VersionRun | None) -> str:
     return FILE_WORDS[run.data_files] if run else UNKNOWN
 
 
-def run_words(run: VersionRun) -> tuple[str, ...]:
-    """A run in words: in the log, can be rebuilt, inside retention, change feed, data files."""
-    flags = (flag_word(value) for value in (run.listed, run.reconstructable, run.in_retention))
-    return (*flags, feed_word(run), file_words(run))
-
-
 # one version -----------------------------------------------------------------------------------------------------
 
 _ICONS = {

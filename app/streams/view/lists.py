@@ -96,11 +96,11 @@ def build_stream_columns(
     *columns, last_batch = stream_columns(now)
     return [
         *columns,
-        Column("Last 5 min", last_rows, "line", "Rows read per batch", 82, on="page"),
+        Column("Last 5 min", last_rows, "line", "Rows read per batch", 82),
         last_batch,
-        Column("Last error", last_error, on="page"),
-        Column("Layer", lambda status: status.declaration.layer, "layer", key="layer", on="page"),
-        Column("Last batch at", last_batch_at, "moment", "End of the last batch, exact", on="page"),
+        Column("Last error", last_error),
+        Column("Layer", lambda status: status.declaration.layer, "layer", key="layer"),
+        Column("Last batch at", last_batch_at, "moment", "End of the last batch, exact"),
     ]
 
 

@@ -3,7 +3,7 @@
 import importlib
 import pkgutil
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from types import ModuleType
@@ -15,7 +15,15 @@ import pytest
 import app
 from app.changes import text as changes_text
 from app.changes import view as changes
-from app.columns import NUMBERS, Column, shown, texts
+from app.cli import bisect, diff, expectations, store, stream_acts
+from app.cli import health as in_health
+from app.cli import history as in_history
+from app.cli import lake as in_lake
+from app.cli import rows as in_rows
+from app.cli import streams as in_streams
+from app.cli import versions as in_versions
+from app.cli.output import encoded, print_list
+from app.columns import NUMBERS, Column, document, shown
 from app.files import view as files
 from app.health import text as health
 from app.history import view as history
@@ -30,17 +38,20 @@ from app.tables import view as tables
 from app.timeline import text as timeline
 from app.ui import lake, states
 from app.ui.view import acts, commits
+from app.ui.view.figures import TABLE_SERIES, Point
 from app.ui.view.frames import in_words, list_frame
-from app.versions import text as versions_text
 from app.versions import view as versions
 from backend.changes.model import CommonChange, NetCounts
+from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
 from backend.health.health import JudgedTable
 from backend.health.model import MaintenanceRun, Offender, Severity
 from backend.jobs.model import Job, JobKind, JobState
 from backend.lake.files.file_sizes import PartitionFiles
 from backend.lake.files.footer import ColumnSize, FileFooter, LoggedFile, RowGroup
 from backend.lake.files.stats import ColumnTotals, StatKind
-from backend.lake.model import TableCard, UnreadableTable
+from backend.lake.find import Match, Where
+from backend.lake.model import Bucket, TableCard, UnreadableTable
+from backend.lake.retention.runs import VersionRun
 from backend.lake.table import schema
 from backend.lake.table.metadata_diff import ChangeKind, PropertyChange, TableChange
 from backend.lake.table.properties import FeatureRow, PropertyRow
@@ -48,10 +59,12 @@ from backend.maintenance.clone_and_drop import DroppedTable
 from backend.maintenance.model import Optimize, TableAct
 from backend.maintenance.policies import PolicyPlan, PolicyRuns
 from backend.search.condition import Examples, VersionVerdict
+from backend.search.notice import Measure, Notice
 from backend.search.search import Probe, Purpose
 from backend.search.suggest import Held
 from backend.sql.numbers import Bin, ColumnProfile, Profile, TopValue, VersionValue
 from backend.stream_model.backlog import Backlog, SourceBacklog
+from backend.stream_model.overrides import Setting
 from backend.stream_model.progress import ExpectationTotal
 from backend.stream_model.stream import (
     AuditEntry,
@@ -65,7 +78,9 @@ from backend.stream_model.stream import (
     StreamFailure,
     StreamState,
 )
+from backend.streams.acts import LeftOut
 from backend.streams.graph import Edge, Graph, Node
+from backend.streams.latency import LayerLatency
 from backend.streams.timeline import Event
 from backend.streams.verdict import StreamStatus, Verdict
 from backend.table_policies import OptimizeWhen, TablePolicy
@@ -109,8 +124,13 @@ COMPARED = but(
     answer_of(net=NetCounts(1, 310, 2)), changed_cells={"amount": 31}, common=(CommonChange("amount", 1, 2, 9),)
 )
 LEAF = ColumnSize("id", "INT64", ("PLAIN",), "ZSTD", 500, 900, None, "1", None)
-FOOTER = FileFooter("a", LoggedFile(0, 9, 5, 0, "", None, None), 5, 1, 1, "x", "2", 9, (RowGroup(0, 5, 9, 9),), (LEAF,))
+FOOTER = FileFooter("a", LoggedFile(9, 5, 0, None), 5, 1, 1, "x", "2", (RowGroup(0, 5, 9, 9),), (LEAF,))
 FILE = {"size_bytes": 900, "num_records": 5, "deleted_rows": 1, "partition": "", "modified_at": AGO, "path": "a"}
+BUCKET = Bucket(0, 1_000, 4, 900)
+NOTICE = Notice("/lake/t", "t", 4, Measure.ROWS, "", "10", "900", "", "WRITE", AGO)
+JUDGEMENT = Judgement(
+    TableExpectation("/lake/t", "t", ExpectationKind.FRESH, within_s=60), Finding(State.MET), "h", AGO
+)
 DECLARATIONS: dict[str, tuple[Sequence[Column[Any]], Sequence[Any]]] = {
     "app.ui.lake.table_columns": (lake.table_columns(NOW, 0.5), [CARD, BROKEN]),
     "app.tables.view.catalog_columns": (tables.catalog_columns([CARD, BROKEN], NOW, 0.5), [CARD, BROKEN]),
@@ -167,14 +187,55 @@ DECLARATIONS: dict[str, tuple[Sequence[Column[Any]], Sequence[Any]]] = {
     "app.search.view.example_columns": (search.example_columns(EXAMPLES), EXAMPLES.rows),
     "app.search.view.held_columns": (search.held_columns([Held(0, 4, {}), Held(9, 4, {"id": COUNTED})]), ["id"]),
     "app.changes.text.commit_columns": (changes_text.commit_columns(NOW, {}), [TOOK]),
-    "app.changes.view.SCHEMA_CHANGES": (changes.SCHEMA_CHANGES, [("column added", "country", "–", "string")]),
+    "app.changes.view.SCHEMA_CHANGES": (changes.SCHEMA_CHANGES, [("column added", "country", None, "string")]),
     "app.changes.view.PROPERTY_CHANGES": (changes.PROPERTY_CHANGES, [PropertyChange("a", None, "1")]),
     "app.changes.view.cell_columns": (changes.cell_columns(COMPARED), [("amount", 31)]),
     "app.changes.view.REWRITES": (changes.REWRITES, [TOOK]),
-    "app.versions.view.value_columns": (
-        versions.value_columns(versions_text.Number("Rows", "rows")),
-        [versions_text.Point(3, AGO, "WRITE", 2**63 + 1), versions_text.Point(4, None, None, None, "vacuumed")],
+    "app.cli.lake.MATCHES": (in_lake.MATCHES, [("orders", Match(Where.OWNER, "", "Growth"))]),
+    "app.cli.lake.bucket_columns": (in_lake.bucket_columns([BUCKET]), [BUCKET]),
+    "app.cli.health.NOTICES": (in_health.NOTICES, [NOTICE, replace(NOTICE, committed_at=None, mended_at=6)]),
+    "app.cli.versions.RUNS": (in_versions.RUNS, [VersionRun(0, 12, True, True, None, False, None)]),
+    "app.cli.streams.edge_columns": (in_streams.edge_columns(GRAPH), [*GRAPH.edges, Edge("silver", "in")]),
+    "app.cli.streams.LATENCIES": (
+        in_streams.LATENCIES,
+        [("shop", LayerLatency("gold", "s", AGO, (), (), NOW)), ("shop", LayerLatency("", None, None, (), (), NOW))],
     ),
+    "app.cli.store.job_columns": (store.job_columns([], NOW), [JOB, replace(JOB, state=JobState.RUNNING)]),
+    "app.cli.expectations.judgement_columns": (expectations.judgement_columns({}, [], NOW), [JUDGEMENT]),
+    "app.cli.stream_acts.SETTINGS": (stream_acts.SETTINGS, [Setting("trigger", "5 s", None, "9 s")]),
+    "app.cli.stream_acts.LEFT_OUT": (stream_acts.LEFT_OUT, [LeftOut("s", "it runs")]),
+    "app.cli.bisect.CANDIDATES": (bisect.CANDIDATES, [WROTE]),
+    "app.versions.view.value_columns": (
+        versions.value_columns(TABLE_SERIES["num_rows"]),
+        [Point(3, AGO, "WRITE", 2**63 + 1), Point(4, None, None, None, "vacuumed")],
+    ),
+}  # fmt: skip
+
+
+# The document of a row where it is not the one of its fields.
+DOCUMENTS: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(
+        ("app.ui.lake.table_columns", "app.tables.view.catalog_columns", "app.overview.view.table_list_columns"),
+        lambda table: encoded(table, in_lake.SHAPES),
+    ),
+    **dict.fromkeys(
+        (
+            "app.ui.states.stream_columns", "app.overview.view.stream_list_columns",
+            "app.streams.view.lists.build_stream_columns",
+        ),
+        lambda status: encoded(in_streams.line(status), in_streams.SHAPES),
+    ),
+    **dict.fromkeys(
+        ("app.ui.view.commits.commit_columns", "app.cli.bisect.CANDIDATES"), in_history.commit_document
+    ),
+    "app.changes.text.commit_columns": lambda changed: encoded(changed, diff.SHAPES),
+    "app.ui.view.acts.policy_columns": lambda plan: encoded(in_health.PLAN(plan)),
+    "app.cli.expectations.judgement_columns": lambda judgement: encoded(
+        expectations.judgement_document(judgement, {}, is_stale=False)
+    ),
+    "app.summary.text.profile_columns": lambda column: encoded(column, in_rows.SHAPES),
+    "app.search.view.probe_columns": lambda probe: encoded(bisect.PROBE(probe)),
+    "app.cli.streams.LATENCIES": lambda latency: encoded(document(in_streams.LATENCIES, latency)),
 }  # fmt: skip
 
 
@@ -207,18 +268,35 @@ def test_page_and_terminal_say_the_same(name: str) -> None:
     frame = list_frame(here, rows)
     styled = in_words(frame, here)
     page = frame if styled is frame else pd.DataFrame(styled_cells(styled, len(here)), columns=frame.columns)
-    heads, *lines = texts(columns, rows)
-    assert heads and len(lines) == len(rows)
-    in_terminal = {column.name for column in columns if column.on != "page"} | set(page)
-    for place, head in enumerate(heads):
-        column = next(column for column in shown(columns, rows, "terminal") if column.name.lower() == head)
-        assert column.name in in_terminal
-        if column.on is None and column.format not in ("bars", "line"):
+    both = [column for column in shown(columns, rows, "terminal") if column in here]
+    assert both
+    for column in both:
+        if column.format not in ("bars", "line"):  # drawn by the browser
             cells = page[column.name].map(lambda cell: "–" if pd.isna(cell) else str(cell))
-            assert cells.tolist() == [line[place] for line in lines], column.name
+            assert cells.tolist() == [column.text(row) for row in rows], column.name
     for column in here:
         if column.format in NUMBERS:
             assert pd.api.types.is_numeric_dtype(frame[column.name]), f"{column.name} sorts by its number"
+
+
+@pytest.mark.parametrize("name", DECLARATIONS)
+def test_json_has_the_value_that_the_list_shows(name: str) -> None:
+    columns, rows = DECLARATIONS[name]
+    keyed = [column for column in columns if column.key]
+    documents = [DOCUMENTS.get(name, encoded)(row) for row in rows if keyed]
+    for column in keyed:
+        assert any(column.key in made for made in documents), f"{column.key} is in no document"
+        assert [made.get(column.key) for made in documents] == [encoded(column.value(row)) for row in rows], column.key
+
+
+def test_a_terminal_prints_the_cells(capsys: pytest.CaptureFixture[str]) -> None:
+    for columns, rows in DECLARATIONS.values():
+        print_list(columns, rows)
+        heads, *lines = capsys.readouterr().out.splitlines()
+        listed = shown(columns, rows, "terminal")
+        assert heads.split() == " ".join(column.name.lower() for column in listed).split()
+        for line, row in zip(lines, rows, strict=True):
+            assert line.split() == " ".join(column.text(row) for column in listed).split()
 
 
 def styled_cells(styled: Any, width: int) -> list[list[str]]:
