@@ -98,7 +98,7 @@ Columns = Sequence[Column[Row]]
 def shown(columns: Columns[Row], rows: Sequence[Row], place: Literal["page", "terminal"]) -> list[Column[Row]]:
     """The columns of a place, without the optional ones that are blank in every row."""
     here = [column for column in columns if column.on in (None, place)]
-    blank = ("", [], None)
+    blank: tuple[object, ...] = ("", [], None)
     return [column for column in here if not (column.is_optional and all(column.value(row) in blank for row in rows))]
 
 
