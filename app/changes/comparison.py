@@ -14,11 +14,12 @@ from app import cache, services, state, viewer
 from app.changes import text
 from app.changes.view import method_choices
 from app.errors import show
+from app.services import once
 from app.ui import work
 from app.ui.live import follow_job
 from app.ui.view.words import markdown_safe, sentence
 from backend.changes.cache import LogPart
-from backend.changes.host_job import COMPUTED, UNEXPLAINED
+from backend.changes.host_job import COMPUTED, UNEXPLAINED, DiffJobs
 from backend.changes.model import DiffMethod, Question, VersionDiff
 from backend.errors import DiffError, JobResultMissingError, LakehouseError
 from backend.jobs.model import Job, JobState
@@ -27,6 +28,12 @@ _NO_JOB = (DiffMethod.SAME_VERSION, DiffMethod.LOG_ONLY)
 _BEGUN, _FAILED, _ASKED = "_begun_diffs", "_failed_diffs", "_ask_host"
 HOST_LABEL = "Compare on the stream host"
 _SOON_S = 0.15  # a wait that nobody notices, instead of a page that is drawn twice
+
+
+@once
+def diff_jobs() -> DiffJobs:
+    """Differences that stream hosts find."""
+    return DiffJobs(services.settings(), services.lake())
 
 
 def known_here(question: Question, part: LogPart) -> VersionDiff | None:
@@ -122,7 +129,7 @@ def known_on_host(question: Question, part: LogPart) -> VersionDiff | None:
     else:
         try:
             job = _job(question)
-            answer = cache.diff_jobs().answer(question, job) if job and job.result_uri else None
+            answer = diff_jobs().answer(question, job) if job and job.result_uri else None
         except (DiffError, JobResultMissingError):
             answer = None  # `offer_on_host` says why
     if answer is not None:
@@ -174,7 +181,7 @@ def say_who(found: VersionDiff) -> None:
 
 def _job(question: Question) -> Job | None:
     """The newest job that was asked this; raises `DiffError` where none can be."""
-    wanted = cache.diff_jobs().request(question, actor=viewer.actor())
+    wanted = diff_jobs().request(question, actor=viewer.actor())
     return services.store().jobs.find(wanted.fingerprint)
 
 
@@ -190,7 +197,7 @@ def _offer_job(question: Question, part: LogPart, before: Job | None, *, asked: 
         lines = (markdown_safe(words) for words in (text.ended_words(before), before.hint) if words)
         st.error("\n\n".join(lines), icon=":material/error:")
     if why is None and (clicked or asked):
-        wanted = cache.diff_jobs().request(question, actor=viewer.actor(), reason="asked for on the Changes page")
+        wanted = diff_jobs().request(question, actor=viewer.actor(), reason="asked for on the Changes page")
         gone = before.job_id if before and before.state is JobState.DONE else None
         services.store().jobs.submit(wanted, now=services.now(), instead_of=gone)
         st.rerun()

@@ -127,9 +127,9 @@ def _table(metadata: Metadata) -> None:
         label = things(len(defaults), "property with its default", "properties with their defaults")
         # a search opens the fold: its key is another one then
         with st.expander(label, expanded=bool(words), key=f"defaults_{bool(words)}", icon=":material/tune:"):
-            for group in view.grouped(defaults):
-                st.markdown(f"**{group.subject}**")
-                lists.text_table(view.defaults_frame(group.rows), name="Property", meaning="Meaning")
+            for subject, group in view.grouped(defaults).items():
+                st.markdown(f"**{subject}**")
+                lists.text_table(view.defaults_frame(group), name="Property", meaning="Meaning")
 
 
 def _features(protocol: Protocol) -> None:

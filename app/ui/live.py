@@ -18,6 +18,7 @@ from app.errors import boundary
 from app.ui.lake import LakeReading
 from app.ui.view.words import job_share, job_words, markdown_safe
 from backend.errors import LakehouseError
+from backend.format import count_text, things
 from backend.jobs.model import Job, is_orphan, why_no_host
 
 LAKE_EVERY_S = 5.0
@@ -109,7 +110,11 @@ def reading_progress(reading: LakeReading) -> None:
     """How far the reading is, while it is under way."""
     slot = st.empty()  # always there: one element less would give those below another identity
     if not reading.is_complete:
-        slot.progress(reading.share_read, reading.progress_sentence)
+        text = f"{count_text(reading.num_read)} of {things(reading.num_found, 'table')} read …"
+        slot.progress(
+            reading.num_read / reading.num_found if reading.num_found else 0.0,
+            text if reading.is_listed else "Looking for tables below the roots …",
+        )
 
 
 def follow_job(job_id: str, *, page: str, every_s: float | None = None, note: str = "") -> None:

@@ -10,8 +10,9 @@ from typing import Any
 
 import streamlit as st
 
-from app import cache, services, state, viewer
+from app import services, state, viewer
 from app.errors import boundary
+from app.services import once
 from app.ui import lists, work
 from app.ui.figures import chart
 from app.ui.lake import OpenTable
@@ -24,8 +25,11 @@ from backend.format import things
 from backend.lake.files.stats import columns_with_stats
 from backend.lake.model import VersionTotals
 from backend.lake.retention.runs import RetentionRuns
+from backend.sql import numbers as sql_numbers
 from backend.sql.numbers import NumbersProgress, VersionValue, spread
 
+aggregates = once(sql_numbers.aggregates)  # what SQL aggregates came to
+column_numbers = once(sql_numbers.column_numbers)  # what columns came to by their statistics
 NUMBERS, COLUMN, SQL = "Numbers over versions", "One column", "SQL aggregate"
 MEASURES = {"Nulls": "nulls", "Lowest": "lowest", "Highest": "highest"}
 COUNTS = (10, 25, 50, 100, 200)
@@ -92,7 +96,7 @@ def _column(opened: OpenTable, retention: RetentionRuns, totals: Sequence[Versio
         measure = st.segmented_control(
             "Measure", list(MEASURES), default="Nulls", required=True, key=state.MEASURE, bind="query-params"
         )
-    wanted, known_of = spread(retention.facts.spans, COUNTS[-1]), cache.column_numbers()
+    wanted, known_of = spread(retention.facts.spans, COUNTS[-1]), column_numbers()
     known = known_of.known(opened.snapshot, column, wanted)
     name = f"column_{opened.ref.uri}_{column}"
     cheap = len(wanted) * opened.snapshot.num_files <= AT_ONCE_FILES
@@ -138,7 +142,7 @@ def _sql(opened: OpenTable, retention: RetentionRuns, totals: Sequence[VersionTo
         )
         st.info(teaching, icon=":material/functions:")
         return
-    known: Sequence[VersionValue[Any]] = cache.aggregates().known(opened.snapshot, text, wanted)
+    known: Sequence[VersionValue[Any]] = aggregates().known(opened.snapshot, text, wanted)
     if work.is_asked(name):
         known = _compute(opened, text, wanted) or known
     if known:
@@ -149,7 +153,7 @@ def _sql(opened: OpenTable, retention: RetentionRuns, totals: Sequence[VersionTo
 
 def _compute(opened: OpenTable, text: str, wanted: Sequence[int]) -> Sequence[VersionValue[Any]] | None:
     try:
-        return _run(lambda: cache.aggregates().over(services.lake(), opened.ref, text, wanted), "sql")
+        return _run(lambda: aggregates().over(services.lake(), opened.ref, text, wanted), "sql")
     except QueryError as exc:
         with boundary():
             if exc.position is not None:
