@@ -28,6 +28,7 @@ from app.ui.view.explanation import counts_text, explained, gross_text
 from app.ui.view.theme import operation_text
 from app.ui.view.words import markdown_safe, sentence
 from backend.changes.cache import LogPart
+from backend.changes.commits import FeedRows, feed_rows
 from backend.changes.host_job import COMPUTED, UNEXPLAINED
 from backend.changes.key import key_memory, likely_keys
 from backend.changes.model import DiffMethod, Question, VersionDiff
@@ -306,7 +307,7 @@ def _feed(diff: VersionDiff) -> None:
     if question.against or low == high:
         st.info("**The change feed is one table's, between two versions.**", icon=":material/rss_feed:")
         return
-    feed = cache.feed(question, view.PAGE_ROWS)
+    feed = _first_of_feed(question, view.PAGE_ROWS)
     cut = "The first" if feed.truncated else "All"
     st.caption(
         f"{cut} {things(feed.rows.num_rows, 'row')} of v{low + 1} to v{high}, as they were recorded: nothing is netted."
@@ -542,3 +543,12 @@ def _remembered_key(opened: OpenTable) -> tuple[str, ...] | None:
         st.session_state[name] = key_memory(services.settings().home).known(opened.ref)
     key: tuple[str, ...] | None = st.session_state[name]
     return key
+
+
+@st.cache_resource(
+    show_spinner="Reading the change feed …", max_entries=cache.FIXED_ENTRIES, hash_funcs={Question: repr}
+)
+def _first_of_feed(question: Question, limit: int) -> FeedRows:
+    """The first rows of the change feed between its versions; raises `DiffError` where it does not cover them."""
+    low, high = sorted((question.from_version, question.to_version))
+    return feed_rows(services.lake(), question.ref, (low, high), limit=limit)

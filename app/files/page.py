@@ -12,8 +12,9 @@ from app.ui import figures, lists
 from app.ui.lake import OpenTable
 from app.ui.view.words import markdown_safe
 from backend.format import things
-from backend.lake.files.clustering import clustering_columns, sorted_first
-from backend.lake.files.file_sizes import FileChoice, FileDistribution
+from backend.lake.files import clustering, file_sizes
+from backend.lake.files.clustering import Overlap, clustering_columns, sorted_first
+from backend.lake.files.file_sizes import FileChoice, FileDistribution, FilePage
 from backend.lake.log.actions import Checksum
 from backend.lake.model import Bucket, Snapshot
 from backend.settings import HealthSettings
@@ -174,7 +175,7 @@ def _clustering(opened: OpenTable) -> None:
         st.caption("No column of this table can have statistics.")
         return
     column = st.selectbox("Column", columns, key=state.OVERLAP_COLUMN, bind="query-params")
-    overlap = cache.overlap(snapshot, column)
+    overlap = _overlap(snapshot, column)
     st.markdown(markdown_safe(view.overlap_sentence(overlap, is_chosen_by_table=column in preferred)))
     if overlap.profile:
         figures.chart(view.overlap_figure(overlap, mode=viewer.mode()), key="overlap_chart")
@@ -185,7 +186,7 @@ def _clustering(opened: OpenTable) -> None:
 
 def _file_list(snapshot: Snapshot, choice: FileChoice) -> None:
     """One page of the chosen files; a click opens a file below the list."""
-    page = cache.file_page(snapshot, choice, _start(), PER_PAGE)
+    page = _file_page(snapshot, choice, _start(), PER_PAGE)
     _pager(
         page.total,
         page.start,
@@ -246,3 +247,20 @@ def _one(snapshot: Snapshot, path: str) -> None:
             lists.show(view.GROUPS, groups, key="footer_groups", alt="Row groups of the file")
         with st.expander("Statistics in the log"):
             st.code(view.statistics_text(footer.logged), language="json")
+
+
+@st.cache_data(show_spinner=False, max_entries=cache.FIXED_ENTRIES, hash_funcs=cache.BY_VERSION)
+def _file_page(snapshot: Snapshot, choice: FileChoice, start: int, length: int) -> FilePage:
+    """A part of the chosen files of a snapshot, in their order."""
+    return file_sizes.file_page(snapshot, choice, start=start, length=length)
+
+
+@st.cache_data(
+    show_spinner="Reading the column's statistics …",
+    show_time=True,
+    max_entries=cache.FIXED_ENTRIES,
+    hash_funcs=cache.BY_VERSION,
+)
+def _overlap(snapshot: Snapshot, column: str) -> Overlap:
+    """How many files a look-up of one value of a column reads, at a fixed version."""
+    return clustering.overlap(snapshot, column)

@@ -20,9 +20,12 @@ from app.ui.table_acts import act_button
 from app.ui.view.words import markdown_safe
 from app.ui.work import spinner
 from backend.format import count_text, things
-from backend.health.model import Offender
+from backend.health.health import table_health as judge_table
+from backend.health.model import Offender, TableHealth
 from backend.lake.model import TableCard, TableRef
 from backend.maintenance.model import Optimize, Vacuum
+
+HEALTH_TTL_S = 30.0  # its sentences hold ages
 
 
 def lake_health() -> None:
@@ -73,7 +76,7 @@ def _table(ref: TableRef) -> None:
     """Recommendations, figures, trend, offenders, log."""
     now, snapshot = services.now(), services.lake().snapshot(ref)
     with spinner("Reading the history …", of=f"health {ref.uri}"):
-        health = cache.health(ref, snapshot.version)
+        health = _judged(ref, snapshot.version)
     streams, evidence = cache.stream_names(), health.evidence
     for number, item in enumerate(health.recommendations):
         finding, next_step = (markdown_safe(with_names(text, streams)) for text in (item.finding, item.next_step))
@@ -103,3 +106,10 @@ def _offenders(offenders: Sequence[Offender], streams: Mapping[str, str]) -> Non
     worst = sorted(offenders, key=lambda offender: -offender.small_files)
     show(offender_columns(streams), worst, key="offenders", alt="Who or where small files come from")
     st.caption("For a partition: its small files now. For a stream or engine: what its commits in the log wrote.")
+
+
+@st.cache_data(show_spinner=False, ttl=HEALTH_TTL_S, max_entries=512, hash_funcs=cache.BY_URI)
+def _judged(ref: TableRef, version: int) -> TableHealth:
+    """The health of a table whose latest version is `version`; its ages are at most `HEALTH_TTL_S` old."""
+    del version  # a part of the key alone
+    return judge_table(services.lake(), ref, now=services.now(), settings=services.settings().health)

@@ -10,12 +10,16 @@ import streamlit as st
 from app import cache, navigation, services, state, viewer
 from app.pipeline import view
 from app.pipeline.picture import graph_picture
+from app.services import once
 from app.ui import lists
 from app.ui.figures import key_figures
 from app.ui.live_figures import live_chart, prepared
 from app.ui.view.figures import FigureLook
 from app.ui.view.words import markdown_safe
+from backend.stream_model.stream import Progress
 from backend.streams.graph import build_graph
+from backend.streams.latency import LayerLatency, Trails, layer_latencies
+from backend.streams.status import RecentBatches
 from backend.streams.verdict import StreamStatus
 
 ALL = "All"
@@ -34,7 +38,7 @@ def pipeline_graph() -> None:
         st.code("weir up     # UI, host and demo\nweir host   # the host alone", language="bash")
     else:
         chosen = _chosen(reading.streams)
-        layers = cache.latencies(tuple(status.declaration.name for status in chosen))
+        layers = latencies(tuple(status.declaration.name for status in chosen))
         if layers:
             key_figures(view.build_latency_figures(layers), key="latency")
         _graph(chosen)
@@ -55,7 +59,7 @@ def _chosen(statuses: Sequence[StreamStatus]) -> list[StreamStatus]:
 
 
 def _graph(statuses: Sequence[StreamStatus]) -> None:
-    recent = cache.recent_batches()
+    recent = recent_batches()
     graph = build_graph(statuses, recent, now=services.now())
     shown = view.boxes(graph, statuses, recent)
     sentence = view.sentence(graph, shown)
@@ -77,3 +81,26 @@ def _graph(statuses: Sequence[StreamStatus]) -> None:
     if opened is not None:
         page, name = opened
         navigation.go(page, {state.STREAM if page == "stream" else state.TABLE: name})
+
+
+@st.cache_resource(show_spinner=False, ttl=cache.RECENT_TTL_S, max_entries=1)
+def recent_batches() -> dict[str, list[Progress]]:
+    """Each stream's batches of the graph's window."""
+    declared = [status.declaration for status in cache.streams_reading().streams]
+    return _recent().read(services.store(), declared, now=services.now())
+
+
+_recent = once(RecentBatches)
+
+
+def latencies(streams: tuple[str, ...]) -> list[LayerLatency]:
+    """How long data takes from where it lands to the layers of these streams; raises `StoreError`."""
+    return _latencies(streams, cache.trails())
+
+
+@st.cache_resource(
+    show_spinner=False, max_entries=cache.WINDOWS_KEPT, hash_funcs={Trails: lambda trails: str(trails.read_at)}
+)
+def _latencies(streams: tuple[str, ...], trails: Trails) -> list[LayerLatency]:
+    statuses = [status for status in cache.streams_reading().streams if status.declaration.name in streams]
+    return layer_latencies(statuses, trails)

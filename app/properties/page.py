@@ -119,9 +119,9 @@ def _table(metadata: Metadata) -> None:
         label = things(len(defaults), "property with its default", "properties with their defaults")
         # a search opens the fold: its key is another one then
         with st.expander(label, expanded=bool(words), key=f"defaults_{bool(words)}", icon=":material/tune:"):
-            for group in view.grouped(defaults):
-                st.markdown(f"**{group.subject}**")
-                lists.text_table([column for column in view.PROPERTIES if column.name != "Value"], group.rows)
+            for subject, rows in view.grouped(defaults).items():
+                st.markdown(f"**{subject}**")
+                lists.text_table([column for column in view.PROPERTIES if column.name != "Value"], rows)
 
 
 def _features(protocol: Protocol) -> None:

@@ -4,7 +4,6 @@ Rule: pure; every value that is set stands beside its default, a problem says wh
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from app.columns import Column, Columns
 from app.ui.view.words import sentence
@@ -38,31 +37,13 @@ _ORDER = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PropertyGroup:
-    """The properties of one subject."""
-
-    subject: str
-    rows: tuple[PropertyRow, ...]
-
-
-def subject_of(key: str) -> str:
-    """The subject a property belongs to."""
-    if not key.startswith("delta."):
-        return _TAGS
-    return next((subject for subject, words in _SUBJECTS if any(word in key for word in words)), _OTHER_DELTA)
-
-
-def grouped(rows: Iterable[PropertyRow]) -> list[PropertyGroup]:
+def grouped(rows: Iterable[PropertyRow]) -> dict[str, list[PropertyRow]]:
     """Properties by subject in a fixed order, in each by key."""
-    groups: dict[str, list[PropertyRow]] = {}
-    for row in rows:
-        groups.setdefault(subject_of(row.key), []).append(row)
-    return [
-        PropertyGroup(subject, tuple(sorted(groups[subject], key=lambda row: row.key)))
-        for subject in _ORDER
-        if subject in groups
-    ]
+    groups: dict[str, list[PropertyRow]] = {subject: [] for subject in _ORDER}
+    for row in sorted(rows, key=lambda row: row.key):
+        own = (subject for subject, words in _SUBJECTS if any(word in row.key for word in words))
+        groups[next(own, _OTHER_DELTA) if row.key.startswith("delta.") else _TAGS].append(row)
+    return {subject: group for subject, group in groups.items() if group}
 
 
 def matching(rows: Iterable[PropertyRow], words: str) -> list[PropertyRow]:

@@ -1,7 +1,7 @@
 """Dashboard: tiles on a grid, each drawn again by itself when what it reads moved.
 
 Rule: a dashboard that is kept is a file. What is chosen, ordered and sized here is in the link, and can be taken along
-as such a file. The live region only draws: what runs, and when, is one for all viewers (`cache.tiles`).
+as such a file. The live region only draws: what runs, and when, is one for all viewers (`shared_tiles`).
 """
 
 import functools
@@ -11,21 +11,28 @@ from dataclasses import replace
 
 import streamlit as st
 
-from app import cache, errors, navigation, services, state, viewer
+from app import errors, navigation, services, state, viewer
 from app.query import view
 from app.query.saved import link_params, queries
+from app.services import once
 from app.ui.live import live
 from app.ui.live_figures import LiveChart, live_chart, prepared
 from app.ui.view.figures import FigureLook
 from app.ui.view.theme import FIGURES_KEPT
 from app.ui.view.words import markdown_safe
-from backend.query.tiles import TileRows, TileState
+from backend.query.tiles import TileRows, Tiles, TileState, tiles_of
 from backend.sql.saved import WIDEST, Dashboard, SavedQuery, Tile, read_dashboards, tiles, toml_text
 
 HEIGHT_PX = 320
 NARROWEST_PX = 320
 EVERY_S = 1.0
 _ADDED, _ARRANGED = "dashboard_added", "dashboard_arranged"
+
+
+@once
+def shared_tiles() -> Tiles:
+    """The tiles of dashboards: each runs once for all viewers."""
+    return tiles_of(services.world)
 
 
 def dashboard() -> None:
@@ -134,7 +141,7 @@ def _put(shown: Sequence[Tile]) -> None:
 
 
 def _grid(shown: Sequence[Tile]) -> None:
-    tiles_of_all = cache.tiles()
+    tiles_of_all = shared_tiles()
     grid = st.grid(WIDEST, min_column_width=NARROWEST_PX, key="dashboard_tiles")
     look = FigureLook(viewer.mode(), viewer.timezone())
     for number, tile in enumerate(shown):

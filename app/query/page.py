@@ -348,17 +348,19 @@ def _offer(result: view.Result) -> ExportOffer:
         return ExportOffer(
             "the rows that the host kept",
             lambda form: _exported(form, lambda _: nullcontext(rows.to_reader())),
-            (result.text, result.pins, result.by),
             f"Read{result.read}. There are more: filter or group earlier." if result.is_cut else f"Read{result.read}",
             lambda _: words.command(result.text, result.pins, work.HOST),
         )
     lake, time_limit_s = services.settings().lake, services.settings().ui.export_time_limit_s
     limits = replace(query_limits(lake), time_limit_s=time_limit_s)  # a browser takes it slowly
-    plan = functools.cache(lambda: _plan(result.text, result.pins, None))  # the dialog asks every second
     return ExportOffer(
         "all rows of the query",
-        lambda form: _exported(form, functools.partial(answered, services.world(), plan(), limits, viewer.actor())),
-        (result.text, result.pins),
+        lambda form: _exported(
+            form,
+            functools.partial(
+                answered, services.world(), _plan(result.text, result.pins, None), limits, viewer.actor()
+            ),
+        ),
         f"Read{result.read}" if result.read else "",
         lambda _: words.command(result.text, result.pins),
     )

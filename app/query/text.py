@@ -9,9 +9,10 @@ from collections.abc import Mapping
 
 from backend.errors import QueryError
 from backend.format import bytes_text, things
+from backend.lake.model import TableRef
 from backend.lake.table.schema import CASELESS
-from backend.query.plan import QueryPlan, TableRead
-from backend.query.statement import translated
+from backend.query.plan import QueryPlan
+from backend.query.statement import Engine, Statement, translated
 from backend.redaction import without_secrets
 from backend.sql.values import backticked_name, trino_name
 
@@ -53,29 +54,34 @@ def code(plan: QueryPlan, tool: str) -> str:
         return f"{_duckdb(plan)}frame = result.df()"
     if tool == "Arrow":
         return f"{_duckdb(plan)}rows = result.to_arrow_table()"
-    if tool == "Spark":
-        tables = {r.name: f"delta.{backticked_name(_uri(r))} VERSION AS OF {r.version}" for r in plan.reads}
-        sql = _text(translated(plan.statement, "Spark", tables))
+    tables = {read.name: (read.ref, read.version) for read in plan.reads if read.ref and read.version is not None}
+    return sql_code(plan.statement, "Spark" if tool == "Spark" else "Trino", tables)
+
+
+def sql_code(statement: Statement, engine: Engine, tables: Mapping[str, tuple[TableRef, int]]) -> str:
+    """The same in the engine's SQL, over tables at their versions, by what the statement calls them."""
+    if engine == "Spark":
+        names = {
+            name: f"delta.{backticked_name(without_secrets(ref.uri))} VERSION AS OF {version}"
+            for name, (ref, version) in tables.items()
+        }
+        sql = _text(translated(statement, engine, names))
         return f'spark.conf.set("spark.sql.session.timeZone", "UTC")\nframe = spark.sql({sql})'
-    tables = {read.name: f"{trino_name(read.table)} FOR VERSION AS OF {read.version}" for read in plan.reads}
-    return f"-- catalog and schema as your Trino calls them\n{translated(plan.statement, 'Trino', tables)}"
+    names = {name: f"{trino_name(ref.name)} FOR VERSION AS OF {version}" for name, (ref, version) in tables.items()}
+    return f"-- catalog and schema as your Trino calls them\n{translated(statement, engine, names)}"
 
 
 def _duckdb(plan: QueryPlan) -> str:
     """Tables, not streams: a plan may read one twice."""
     tables = ""
     for read in plan.reads:
-        table = f"DeltaTable({_uri(read)!r}, version={read.version})"
+        assert read.ref is not None
+        table = f"DeltaTable({without_secrets(read.ref.uri)!r}, version={read.version})"
         tables += f"{read.name} = pa.table({table}.scan(columns={list(read.columns)!r}))\n"
     return (
         "import duckdb\nimport pyarrow as pa\nfrom deltalake import DeltaTable\n\n"
         f"duckdb.sql(\"SET TimeZone = 'UTC'\")\n{tables}result = duckdb.sql({_text(plan.statement.sql)})\n"
     )
-
-
-def _uri(read: TableRead) -> str:
-    assert read.ref is not None
-    return without_secrets(read.ref.uri)
 
 
 def _text(sql: str) -> str:

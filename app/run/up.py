@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
+from app.run.guard import leader_lives
 from app.run.supervise import GRACE_S, Guard, Service, Supervisor, say
 from backend.errors import LakehouseError, SettingsError
 from backend.private_files import open_private, private_folder
@@ -91,7 +92,7 @@ def _acquire(lock: IO[str], home: Path, grace_s: float) -> None:
         except BlockingIOError as exc:
             lock.seek(0)
             pid = lock.read().strip() or "unknown"
-            if _lives(pid) or time.monotonic() > deadline:
+            if (pid.isdecimal() and leader_lives(int(pid))) or time.monotonic() > deadline:
                 raise AlreadyUpError(
                     f"Weir already runs on {home} (process {pid})",
                     hint=f"open its page, stop it with `kill {pid}`, or set WEIR_HOME and WEIR_PORT for a second one",
@@ -102,16 +103,6 @@ def _acquire(lock: IO[str], home: Path, grace_s: float) -> None:
             say(f"an earlier Weir (process {pid}) was killed; waiting for its children to end")
             told = True
         time.sleep(0.2)
-
-
-def _lives(pid: str) -> bool:
-    try:
-        os.kill(int(pid), 0)
-    except (ValueError, ProcessLookupError):
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def check_port(address: str, port: int) -> None:

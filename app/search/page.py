@@ -12,6 +12,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from app import cache, errors, navigation, services, state, viewer
 from app.search import text, view
+from app.services import once
 from app.ui import lists, work
 from app.ui.lake import OpenTable
 from app.ui.table_acts import way_back
@@ -22,11 +23,13 @@ from backend.changes.model import Question, VersionDiff
 from backend.errors import LakehouseError, NothingBrokenError, QueryError
 from backend.lake.history.history import example_condition
 from backend.lake.model import TableRef
-from backend.search.search import OLDEST, Bisection, BisectProgress, BisectRequest, named_version
-from backend.search.suggest import load_held, suggest
+from backend.search.search import OLDEST, Bisection, BisectProgress, BisectRequest, Bisects, named_version
+from backend.search.suggest import held_numbers, load_held, suggest
 from backend.sql.expression import MOST_CHARACTERS
 
 MOST_CHECKS = 20
+bisects = once(Bisects)  # searches that ended, by what was asked
+held_columns = once(held_numbers)  # what columns hold at versions, from which conditions are suggested
 _DEFAULTS = {state.GOOD: OLDEST, state.BAD: "latest"}
 _PROBES = "Probes in the order they ran"
 _COMPARE_S = 5.0  # so long a viewer waits for rows that nobody asked to compare
@@ -90,7 +93,7 @@ def answer(opened: OpenTable, asked: BisectRequest) -> None:
         )
         _suggestions(opened, asked)
         return
-    result = cache.bisects().known(services.lake(), opened.ref, asked)
+    result = bisects().known(services.lake(), opened.ref, asked)
     if work.is_asked(_work(opened, asked)):
         try:
             result = _search(opened, asked) or result
@@ -111,7 +114,7 @@ def _search(opened: OpenTable, asked: BisectRequest) -> Bisection | None:
     """Runs it and shows each probe as it ends; then the URL names the two versions that were compared."""
 
     def begin() -> Iterator[BisectProgress]:
-        return _shown(cache.bisects().over(services.lake(), opened.ref, asked), st.empty())
+        return _shown(bisects().over(services.lake(), opened.ref, asked), st.empty())
 
     try:
         last = work.run(begin, key="bisect", tell=text.progress_text)
@@ -252,7 +255,7 @@ def _suggestions(opened: OpenTable, asked: BisectRequest) -> None:
             remembered = key_memory(services.settings().home).known(opened.ref)
             chosen, _ = choose_key(None, opened.snapshot.metadata, commits, remembered)  # as Changes finds it
             key = chosen.columns if chosen else ()
-            held = load_held(cache.held_columns(), services.lake(), opened.ref, _ends(opened, asked), key)
+            held = load_held(held_columns(), services.lake(), opened.ref, _ends(opened, asked), key)
     except LakehouseError:
         return  # the search itself says what is wrong with an end
     if len(held) < 2:

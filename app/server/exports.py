@@ -16,7 +16,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from app import cache, services
+from app import services
+from app.ui.export import exports
 from backend.errors import ExportError, LakehouseError
 from backend.sql.export import Export
 from backend.work import Stopped
@@ -33,7 +34,7 @@ _log = structlog.get_logger(__name__)
 async def export(request: Request) -> Response:
     """The file of a ticket, or a sentence that says why not."""
     try:
-        return _Download(cache.exports().take(request.path_params["ticket"]))
+        return _Download(exports().take(request.path_params["ticket"]))
     except ExportError as exc:
         return _refusal(exc, 410)
 
@@ -64,14 +65,11 @@ class _Download(Response):
             late.cancel()
             leaving.cancel()
             await asyncio.shield(run_in_threadpool(pieces.close))  # type: ignore[attr-defined]
-            self._log_end()
-
-    def _log_end(self) -> None:
-        ended = self._export
-        _log.info(
-            "export ended", state=ended.state.value, rows=ended.num_rows, size_bytes=ended.size_bytes,
-            table=ended.rows.source, viewer=ended.viewer, reason=ended.end_reason or None,
-        )  # fmt: skip
+            ended = self._export
+            _log.info(
+                "export ended", state=ended.state.value, rows=ended.num_rows, size_bytes=ended.size_bytes,
+                table=ended.rows.source, viewer=ended.viewer, reason=ended.end_reason or None,
+            )  # fmt: skip
 
     async def _send(self, pieces: Iterator[bytes], scope: Scope, receive: Receive, send: Send) -> None:
         has_begun = False

@@ -5,7 +5,6 @@ Rule: a scrape waits for nothing long: it tells what pages keep, and how old tha
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
@@ -26,6 +25,7 @@ from backend.stream_model.progress import observed_metrics
 from backend.stream_model.stream import StreamState
 from backend.streams.verdict import StreamStatus, Verdict
 
+SCRAPED_LAKE_S = 60.0  # a pass over a big lake is dear, and nobody looks
 STALE_S = 60.0  # of streams nothing older is told as if it were now
 
 Value = float | None
@@ -80,7 +80,7 @@ class _Now:
         yield from streams_metrics(cache.known_streams(), now)
         yield from latency_metrics(now)
         try:
-            reading = cache.known_lake()
+            reading = cache.lake_reader().known(refresh_after_s=SCRAPED_LAKE_S)
         except LakehouseError:
             yield _family(named.LAKE_UP, [((), 0.0)])
             return
@@ -169,40 +169,31 @@ def _progress_age_s(status: StreamStatus, now: datetime) -> float | None:
     return max(0.0, (now - max(moments)).total_seconds()) if moments else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Column:
-    """One number that every table has."""
-
-    metric: Described
-    of: Callable[[TableCard], Value]
-
-
-_COLUMNS = (
-    _Column(named.TABLE_BYTES, lambda card: card.size_bytes),
-    _Column(named.TABLE_FILES, lambda card: card.num_files),
-    _Column(named.TABLE_SMALL_FILES, lambda card: card.small_files),
-    _Column(named.TABLE_ROWS, lambda card: card.num_rows),
-    _Column(named.TABLE_VERSION, lambda card: card.version),
-    _Column(named.TABLE_COMMIT, lambda card: card.last_commit_at.timestamp() if card.last_commit_at else None),
-)
+# One number that every table has, each.
+_COLUMNS: Mapping[Described, Callable[[TableCard], Value]] = {
+    named.TABLE_BYTES: lambda card: card.size_bytes,
+    named.TABLE_FILES: lambda card: card.num_files,
+    named.TABLE_SMALL_FILES: lambda card: card.small_files,
+    named.TABLE_ROWS: lambda card: card.num_rows,
+    named.TABLE_VERSION: lambda card: card.version,
+    named.TABLE_COMMIT: lambda card: card.last_commit_at.timestamp() if card.last_commit_at else None,
+}
 
 
 def lake_metrics(reading: LakeReading, now: datetime, *, most_tables: int) -> Iterator[Metric]:
     """Of each table, the largest first, as far as the limit goes; of the whole lake once all of it is read."""
     yield _family(named.LAKE_UP, [((), 1.0)])
-    cards = _largest([table for table in reading.tables if isinstance(table, TableCard)], most_tables)
+    cards = [table for table in reading.tables if isinstance(table, TableCard)]
+    if len(cards) > most_tables:
+        cards = sorted(cards, key=lambda card: (-card.size_bytes, card.ref.name))[:most_tables]
     unreadable = [table for table in reading.tables if isinstance(table, UnreadableTable)][:most_tables]
-    for column in _COLUMNS:
-        yield _family(column.metric, (((card.ref.name,), column.of(card)) for card in cards))
+    for metric, number_of in _COLUMNS.items():
+        yield _family(metric, (((card.ref.name,), number_of(card)) for card in cards))
     yield _family(named.TABLE_UNREADABLE, (((table.ref.name,), 1.0) for table in unreadable))
     if reading.is_complete:
         left_out = len(reading.tables) - len(cards) - len(unreadable)
         yield from _whole_lake(reading.tables, left_out)
         yield _family(named.LAKE_AGE, [((), max(0.0, (now - reading.read_at).total_seconds()))])
-
-
-def _largest(cards: list[TableCard], most: int) -> list[TableCard]:
-    return cards if len(cards) <= most else sorted(cards, key=lambda card: (-card.size_bytes, card.ref.name))[:most]
 
 
 def _whole_lake(tables: Sequence[Table], left_out: int) -> Iterator[Metric]:

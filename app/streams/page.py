@@ -4,6 +4,8 @@ Rule: everything comes from the store, so the panel is still there after the hos
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
 from functools import lru_cache
 
 import streamlit as st
@@ -44,13 +46,14 @@ from app.ui.states import verdict_text
 from app.ui.view.figures import FigureLook
 from app.ui.view.theme import FIGURES_KEPT
 from app.ui.view.words import markdown_safe, sentence
-from backend.errors import StreamNotFoundError
+from backend.errors import LakehouseError, StreamNotFoundError
 from backend.format import utc_text
+from backend.lake.model import TableRef
 from backend.stream_model.backlog import Lag
 from backend.stream_model.overrides import overridden_text
-from backend.stream_model.progress import MOST_METRICS, ExpectationTotal, observed_metrics
-from backend.stream_model.rollup import Points
-from backend.stream_model.stream import StreamDeclaration, StreamFailure, StreamState
+from backend.stream_model.progress import MOST_METRICS, ExpectationTotal, observed_metrics, versions_of
+from backend.stream_model.rollup import DAY_S, MINUTE_S, MOST_POINTS, Points, plan_grain, points_of, points_over
+from backend.stream_model.stream import Run, StreamDeclaration, StreamFailure, StreamState
 from backend.streams.graph import NOT_RUNNING, build_graph
 from backend.streams.verdict import StreamStatus, failure_text
 
@@ -129,12 +132,12 @@ def _panel(name: str) -> None:
         "Window", list(WINDOWS_S), default="15 min", required=True, key=state.WINDOW, bind="query-params"
     )
     window = window or "15 min"
-    points = cache.stream_points(status.declaration, WINDOWS_S[window])
+    points = stream_points(status.declaration, WINDOWS_S[window])
     totals = points.expectation_totals(status.declaration.expectations)
     key_figures(view.key_figures(status, totals, now=services.now()), key="flow_figures", columns=3)
     quarantine_row(status.declaration)
     runs = status.state not in NOT_RUNNING
-    lags = cache.stream_lags(status.declaration, points, WINDOWS_S[window])
+    lags = stream_lags(status.declaration, points, WINDOWS_S[window])
     lags = status.backlog.lags_until(lags) if status.backlog else lags
     shaded = " Shaded: it did not run." if (points.bins or lags) and points.outages(runs=runs) else ""
     st.caption(f"{window_sentence(points, window=window)}{shaded}")
@@ -292,7 +295,7 @@ def _lists(status: StreamStatus, totals: list[ExpectationTotal]) -> None:
         case "Batches":
             _batch_list(status.declaration, status.observed.failures if status.observed else ())
         case "Runs":
-            runs = cache.stream_runs(status.declaration.name)
+            runs = stream_runs(status.declaration.name)
             _table(view.build_run_columns(now), runs, "Runs of this stream", "No run has reported progress yet.")
         case "Failures":
             failures = status.observed.failures[::-1] if status.observed else ()  # newest first
@@ -312,7 +315,7 @@ def _lists(status: StreamStatus, totals: list[ExpectationTotal]) -> None:
 
 def _batch_list(declared: StreamDeclaration, failures: Sequence[StreamFailure]) -> None:
     """The batch of the URL, if there is one, then those that failed and the newest."""
-    versions = cache.batch_versions(declared)
+    versions = batch_versions(declared)
     asked = state.get_int(state.BATCH)
     if asked is not None:
         _one_batch(declared, asked, versions)
@@ -373,3 +376,90 @@ def _table(columns: Columns[Row], rows: Sequence[Row], alt: str, empty: str, *, 
         show(columns, rows, key="list", alt=alt, row_px=row_px)
     else:
         st.info(empty, icon=":material/info:")
+
+
+# read of the store and the lake, once for all viewers -----------------------------------------------------------------
+
+
+RUNS_TTL_S = 10.0
+LAGS_TTL_S = 5.0
+LONG_TTL_S = 60.0  # of charts over days
+MOST_EVENTS = 20_000  # a day of five-second batches and some
+COMMITS_SEEN = 400
+
+
+def stream_points(stream: StreamDeclaration, window_s: int) -> Points:
+    """The batches of a stream's last `window_s`, as points of its charts; no older than half a point is wide."""
+    now, limits = services.now(), services.settings().store
+    grain_s = plan_grain(
+        window_s,
+        batches_kept_s=limits.progress_retention_days * DAY_S,
+        minutes_kept_s=limits.minutes_retention_days * DAY_S,
+    )
+    age = int(now.timestamp() / min(window_s / (2 * MOST_POINTS), LONG_TTL_S))
+    return _stream_points(stream.name, window_s, grain_s, stream.trigger_interval_ms, age, now)
+
+
+@st.cache_resource(show_spinner=False, max_entries=cache.WINDOWS_KEPT)
+def _stream_points(
+    name: str, window_s: int, grain_s: int | None, trigger_interval_ms: int, age: int, _now: datetime
+) -> Points:
+    del age  # a part of the key alone
+    since = _now - timedelta(seconds=window_s)
+    if grain_s is None:
+        events = services.store().progress(name, since=since, limit=MOST_EVENTS, raw=False)
+        if len(events) < MOST_EVENTS and not _are_more(name, since, events[0].progressed_at if events else _now):
+            return replace(points_of(events, trigger_interval_ms=trigger_interval_ms), since=since, until=_now)
+        grain_s = MINUTE_S  # what was read is not all
+    rollups = services.store().rollups(name, grain_s=grain_s, since=since)
+    points = points_over(rollups, window_s=window_s, grain_s=grain_s, trigger_interval_ms=trigger_interval_ms)
+    return replace(points, since=since, until=_now)
+
+
+def _are_more(name: str, since: datetime, first_at: datetime) -> bool:
+    """Whether batches of the window began before the first one that is kept: `store.progress_max_rows` has a limit."""
+    if first_at - since < timedelta(seconds=MINUTE_S):
+        return False
+    return any(minute.first_at < first_at for minute in services.store().rollups(name, grain_s=MINUTE_S, since=since))
+
+
+def stream_lags(stream: StreamDeclaration, points: Points, window_s: int) -> tuple[Lag, ...]:
+    """How far behind a stream was over its last `window_s`, at most about `MOST_POINTS` batches of it, and now; () for
+    a window that is not drawn from batches."""
+    if points.grain_s is not None:
+        return ()
+    now = services.now()
+    age = int(now.timestamp() / max(LAGS_TTL_S, window_s / MOST_POINTS))
+    return _stream_lags(stream.name, window_s, age, points.batches // MOST_POINTS + 1, stream, now)
+
+
+@st.cache_resource(show_spinner=False, max_entries=cache.WINDOWS_KEPT)
+def _stream_lags(
+    name: str, window_s: int, age: int, every: int, _stream: StreamDeclaration, _now: datetime
+) -> tuple[Lag, ...]:
+    del age  # a part of the key alone
+    since = _now - timedelta(seconds=window_s)
+    batches = services.store().progress(name, since=since, limit=2 * MOST_POINTS, every=every)
+    if not batches:
+        batches = services.store().progress(name, limit=1)  # what has come since then
+    return tuple(lag for lag in cache.backlogs().look(_stream, batches, now=_now).history() if lag.at >= since)
+
+
+def batch_versions(stream: StreamDeclaration) -> dict[tuple[str, int], int]:
+    """The versions that a stream's batches wrote, by query id and batch, among the newest `COMMITS_SEEN` commits."""
+    try:
+        ref = services.lake().find(stream.sink_table)
+        return _batch_versions(ref, services.lake().latest_version(ref))
+    except LakehouseError:
+        return {}  # it writes elsewhere, or its table cannot be read: no commit is known
+
+
+@st.cache_data(show_spinner=False, max_entries=cache.FIXED_ENTRIES, hash_funcs=cache.BY_URI)
+def _batch_versions(ref: TableRef, latest: int) -> dict[tuple[str, int], int]:
+    return versions_of(services.lake().history(ref, limit=COMMITS_SEEN, ending_version=latest))
+
+
+@st.cache_data(show_spinner=False, ttl=RUNS_TTL_S, max_entries=cache.FIXED_ENTRIES)
+def stream_runs(name: str) -> list[Run]:
+    """The runs of a stream, newest first; its figures per hour are added up for it."""
+    return services.store().runs(name)

@@ -23,6 +23,7 @@ from app.ui import lists
 from app.ui.export import ExportOffer, export_button
 from app.ui.lake import OpenTable
 from app.ui.view.words import markdown_safe
+from backend.cells import cell
 from backend.errors import LakehouseError
 from backend.format import cut, things
 from backend.lake.history.history import example_condition
@@ -66,13 +67,14 @@ def rows(opened: OpenTable, *, limit: int) -> None:
         page = _found(opened, query)
     with st.container(horizontal=True, vertical_alignment="center", key="found"):
         sentence = view.rows_sentence(page, snapshot.version, filtered=where is not None)
-        st.caption(markdown_safe(f"{sentence} {view.order_sentence(page, order)}".strip()), width="content")
+        of_these = " Sorted among these rows alone." if order and page.truncated else ""
+        st.caption(markdown_safe(f"{sentence}{of_these}"), width="content")
         if left_out:
             st.caption(markdown_safe(f"Left out, of a type that cannot be read here: {', '.join(left_out)}."))
         clicked = st.container(horizontal=True, vertical_alignment="center", gap="xsmall", key="clicked")
         if columns:
             every = tuple(shown or columns)
-            export_button(_offer(snapshot, (every, names(columns, every)), (where, text)))
+            export_button(_offer(snapshot, every, names(columns, every), where, text))
         asked = Asked(snapshot.ref, snapshot.version, names(columns, chosen), where)
         _copy(asked)
         navigation.query_link(statement(asked))
@@ -114,25 +116,24 @@ def _filter(opened: OpenTable, schema: Sequence[Column]) -> str:
 
 
 def _offer(
-    snapshot: Snapshot,
-    columns: tuple[tuple[str, ...], tuple[str, ...] | None],
-    filter_: tuple[RowFilter | None, str],
+    snapshot: Snapshot, every: tuple[str, ...], named: tuple[str, ...] | None, where: RowFilter | None, text: str
 ) -> ExportOffer:
-    """The rows of the page without its limit. `columns`: all of them, and those to name."""
-    (every, named), (where, text) = columns, filter_
+    """The rows of the page without its limit, of `every` column chosen; `named`: those that a command has to name."""
     name, version = snapshot.ref.name, snapshot.version
     return ExportOffer(
         f"{name} v{version}",
         lambda form: exported_rows(services.lake(), snapshot, every, where, form),
-        (snapshot.ref.uri, snapshot.metadata.id, version, every, text),
-        f"Filter: {text.strip()}" if where is not None else "",
+        f"Filter: {text.strip()}" if where is not None else view.every_row_sentence(snapshot),
         partial(export_command, name, version, columns=named, where=text.strip()),
     )
 
 
+@st.fragment
 def _copy(asked: Asked) -> None:
-    """The same rows, without a limit, as code for other tools."""
-    with st.popover("Copy as", icon=":material/content_copy:", key="copy_as"):
+    """The same rows, without a limit, as code for other tools, made once somebody looks."""
+    with st.popover("Copy as", icon=":material/content_copy:", key="copy_as", on_change="rerun") as opened:
+        if not opened.open:
+            return
         st.caption(f"Every row of v{asked.version} with these columns and this filter")
         for tool, (language, code) in snippets(asked).items():
             st.markdown(f"**{tool}**")
@@ -150,11 +151,11 @@ def _list(opened: OpenTable, rows: pa.Table, schema: Sequence[Column], clicked: 
     shown, event = lists.exact_rows(
         rows, key="rows", alt=f"Rows of {opened.ref.name}", on_select="rerun", selection_mode="single-cell"
     )
-    cell = lists.opened_cell(event, "rows")
-    place = view.place_of(shown, cell) if cell else None
+    chosen = lists.opened_cell(event, "rows")
+    place = view.place_of(shown, chosen) if chosen else None
     if place is not None:
         field = next(column for column in schema if column.depth == 0 and column.path == rows.column_names[place[1]])
-        _narrowing_buttons(field, view.value_at(rows, *place), schema, clicked)
+        _narrowing_buttons(field, cell(rows.column(place[1])[place[0]]), schema, clicked)
 
 
 # narrowing the filter down: a box for each type, and a click on a value -----------------------------------------------

@@ -6,7 +6,6 @@ statistics of many files are read only when asked for.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 
 import streamlit as st
@@ -29,7 +28,7 @@ from backend.lake.model import Snapshot, TableRef
 from backend.lake.table.properties import ownership
 from backend.lake.table.schema import Column, columns, constraints
 from backend.search.notice import Measure, Notice, notice_text
-from backend.streams.graph import streams_reached
+from backend.streams.graph import build_graph, lineage, streams_reached
 
 EXPECT = "expect"  # the dialog
 RECENT_COMMITS = 20
@@ -94,12 +93,13 @@ def _trust(opened: OpenTable) -> None:
             growth = view.growth_sentence(services.lake().timeline(opened.ref), now)
         lines = [view.rhythm_sentence(rhythm((commit.committed_at for commit in commits), now)), growth, *lines]
     st.markdown(markdown_safe(" ".join(line for line in lines if line)))
-    lineage = view.lineage_of(opened.ref, cache.streams_reading().streams, now)
-    beside = ", with what is up- and downstream" if lineage.written_by or lineage.read_by else ""
+    names = {opened.ref.name, opened.ref.uri, opened.ref.name.rpartition("/")[2]}
+    related = lineage(build_graph(cache.streams_reading().streams, {}, now=now), names)
+    beside = ", with what is up- and downstream" if related.written_by or related.read_by else ""
     navigation.table_link(opened.ref.name, f"Timeline{beside}", page="timeline")
-    if opened.is_latest and (lineage.written_by or lineage.read_by):  # the streams, each a link
+    if opened.is_latest and (related.written_by or related.read_by):  # the streams, each a link
         with st.container(horizontal=True, vertical_alignment="center", gap="small", key="lineage"):
-            for words, names in (("Written by stream", lineage.written_by), ("Read by", lineage.read_by)):
+            for words, names in (("Written by stream", related.written_by), ("Read by", related.read_by)):
                 if names:
                     st.markdown(words, width="content")
                 for name in names:
@@ -156,20 +156,10 @@ _SEEN = "seen"
 _AROUND = timedelta(minutes=30)
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    ref: TableRef
-    notices: tuple[Notice, ...]
-
-    @property
-    def version(self) -> int:
-        return self.notices[0].version
-
-
 def _notices(opened: OpenTable) -> None:
     """Those that are open, the newest commit first; nothing where there is none."""
     dialogs.dialog(
-        _SEEN, _seen_dialog, title=lambda asked: f"Seen: v{asked.version} of {asked.ref.name}?", width="small"
+        _SEEN, _seen_dialog, title=lambda told: f"Seen: v{told[0].version} of {told[0].table}?", width="small"
     )
     streams = cache.streams_reading()
     of_table = [notice for notice in cache.noticed(streams).notices if notice.uri == opened.ref.uri]
@@ -207,18 +197,16 @@ def _notice(ref: TableRef, of_commit: tuple[Notice, ...], below: Sequence[str]) 
             if st.button(
                 "Seen…", key=f"seen_{first.version}", disabled=blocked is not None, help=markdown_safe(effect)
             ):
-                dialogs.open_dialog(_SEEN, _Asked(ref, of_commit))
+                dialogs.open_dialog(_SEEN, of_commit)
 
 
-def _seen_dialog(asked: _Asked) -> None:
+def _seen_dialog(told: tuple[Notice, ...]) -> None:
     with errors.boundary():
-        st.markdown("\n".join(f"- {markdown_safe(sentence(notice_text(notice)))}" for notice in asked.notices))
+        st.markdown("\n".join(f"- {markdown_safe(sentence(notice_text(notice)))}" for notice in told))
         if reason := dialogs.reason(_SEEN, label="Seen"):
-            noticed, now = services.store().noticed, services.now()
-            actor, told = viewer.actor(), asked.notices
-            noticed.seen(asked.ref.uri, asked.version, actor=actor, reason=reason, now=now, told=told)
-            cache.forget_streams()
-            dialogs.asked(_SEEN, f"v{asked.version} is told no more")
+            uri, version, now = told[0].uri, told[0].version, services.now()
+            services.store().noticed.seen(uri, version, actor=viewer.actor(), reason=reason, now=now, told=told)
+            dialogs.asked(_SEEN, f"v{version} is told no more")
 
 
 # the schema: a tree with search, statistics from the log, constraints -------------------------------------------------

@@ -9,13 +9,17 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from app import cache, services, state, viewer
+from app.services import once
 from app.summary import text as words
 from app.ui import lists, work
 from app.ui.lake import OpenTable
 from app.ui.view.words import markdown_safe
 from backend.lake.history.history import resolve_version
 from backend.lake.model import Snapshot
+from backend.sql import numbers
 from backend.sql.numbers import NumbersProgress, Profile, from_log, profiled, readable, with_statistics
+
+profiles = once(numbers.profiles)  # that were read from rows
 
 
 def profile(opened: OpenTable) -> None:
@@ -59,9 +63,9 @@ def _other(opened: OpenTable, text: str) -> Snapshot | None:
 
 def _read(snapshots: list[Snapshot], button: DeltaGenerator) -> dict[int, Profile]:
     """Profiles by version that were read from the rows, perhaps now; nothing is read before a person asked."""
-    profiles, versions = cache.profiles(), [snapshot.version for snapshot in snapshots]
+    known_of, versions = profiles(), [snapshot.version for snapshot in snapshots]
     known = {
-        value.version: value for snapshot in snapshots for value in profiles.known(snapshot, "", [snapshot.version])
+        value.version: value for snapshot in snapshots for value in known_of.known(snapshot, "", [snapshot.version])
     }
     missing = [snapshot for snapshot in snapshots if snapshot.version not in known]
     ref = snapshots[0].ref
@@ -73,7 +77,7 @@ def _read(snapshots: list[Snapshot], button: DeltaGenerator) -> dict[int, Profil
                       args=(name,))  # fmt: skip
             st.caption(words.cost_sentence(size, files))
     elif missing:
-        last = work.run(lambda: profiles.over(services.lake(), ref, "", versions), key="profile", tell=_tell(missing))
+        last = work.run(lambda: known_of.over(services.lake(), ref, "", versions), key="profile", tell=_tell(missing))
         known |= {value.version: value for value in last.values} if last else {}
     return readable(list(known.values()))
 

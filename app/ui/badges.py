@@ -16,16 +16,12 @@ _SENSITIVE = ("pii", "confidential", "restricted", "secret", "sensitive")
 def layer_badge(layer: str | None) -> None:
     """The medallion layer in its own colour; nothing when a table has none."""
     if layer:
-        st.html(layer_html(layer), width="content")
-
-
-def layer_html(layer: str) -> str:
-    """The layer badge as HTML with its colours inline."""
-    colour = LAYER_COLOURS.get(layer, "#8592A0")
-    return (
-        f'<span style="background:{colour};color:#0E1418;border-radius:0.5rem;padding:0.1rem 0.55rem;'
-        f'font-size:0.85rem;font-weight:600">{escape(layer)}</span>'
-    )
+        colour = LAYER_COLOURS.get(layer, "#8592A0")
+        st.html(
+            f'<span style="background:{colour};color:#0E1418;border-radius:0.5rem;padding:0.1rem 0.55rem;'
+            f'font-size:0.85rem;font-weight:600">{escape(layer)}</span>',
+            width="content",
+        )
 
 
 def classification_badge(classification: str | None) -> None:

@@ -105,13 +105,12 @@ def _state_line() -> None:
     )
     pause_s = paced(settings.ui.live_interval_s, watching)
     longer_s = pause_s if pause_s > settings.ui.live_interval_s else None
-    line = state_line(_lake_freshness(), host, now, viewers=watching, live_pause_s=longer_s)
+    text, reasons = state_line(_lake_freshness(), host, now, viewers=watching, live_pause_s=longer_s)
     with st.container(key="state_line"):
-        if line.is_amber:
-            reasons = [markdown_safe(reason) for reason in line.reasons]
-            st.warning("\n\n".join([line.text, *reasons]), icon=":material/warning:")
+        if reasons:
+            st.warning("\n\n".join([text, *map(markdown_safe, reasons)]), icon=":material/warning:")
         else:
-            st.caption(line.text)
+            st.caption(text)
 
 
 def _lake_freshness() -> LakeFreshness:
@@ -255,31 +254,26 @@ def _to_latest() -> None:
 
 def _no_table_chosen(page: str) -> NoReturn:
     st.title(navigation.title(page), anchor=False)
-    with errors.boundary():
-        names = cache.lake_reading().names
-        if not names:
-            empty_lake()
-        else:
-            st.info("**No table chosen.** Pick one in the sidebar, or here:", icon=":material/table:")
-            _links(names, page)
-    st.stop()
+    _tables_there(
+        page, lambda: st.info("**No table chosen.** Pick one in the sidebar, or here:", icon=":material/table:")
+    )
 
 
 def _gone(name: str, exc: TableNotFoundError, page: str) -> NoReturn:
     st.title(markdown_safe(name), anchor=False)
     errors.show(exc)
+    _tables_there(page, lambda: st.markdown("Tables that are there:"))
+
+
+def _tables_there(page: str, head: Callable[[], object]) -> NoReturn:
     with errors.boundary():
         names = cache.lake_reading().names
         if names:
-            st.markdown("Tables that are there:")
-            _links(names, page)
+            head()
+            for name in names[:_MOST_LINKS]:
+                navigation.table_link(name, page=page)
+            if len(names) > _MOST_LINKS:
+                navigation.page_link("tables", f"All {len(names):,} tables")
         else:
             empty_lake()
     st.stop()
-
-
-def _links(names: tuple[str, ...], page: str) -> None:
-    for name in names[:_MOST_LINKS]:
-        navigation.table_link(name, page=page)
-    if len(names) > _MOST_LINKS:
-        navigation.page_link("tables", f"All {len(names):,} tables")

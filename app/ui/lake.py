@@ -76,17 +76,6 @@ class LakeReading:
     def is_complete(self) -> bool:
         return self.is_listed and self.num_read == self.num_found
 
-    @property
-    def share_read(self) -> float:
-        return self.num_read / self.num_found if self.num_found else 0.0
-
-    @property
-    def progress_sentence(self) -> str:
-        """ "412 of 2,300 tables read …"."""
-        if not self.is_listed:
-            return "Looking for tables below the roots …"
-        return f"{count_text(self.num_read)} of {things(self.num_found, 'table')} read …"
-
 
 class LakeReader:
     """Thread-safe. `reading()` is what pages ask."""

@@ -17,6 +17,7 @@ from app import cache, services
 from app.errors import boundary
 from app.ui.lake import LakeReading
 from backend.errors import LakehouseError
+from backend.format import count_text, things
 
 LAKE_EVERY_S = 5.0
 ARRIVING_EVERY_S = 1.0  # while tables are still being read
@@ -107,7 +108,11 @@ def reading_progress(reading: LakeReading) -> None:
     """How far the reading is, while it is under way."""
     slot = st.empty()  # always there: one element less would give those below another identity
     if not reading.is_complete:
-        slot.progress(reading.share_read, reading.progress_sentence)
+        text = f"{count_text(reading.num_read)} of {things(reading.num_found, 'table')} read …"
+        slot.progress(
+            reading.num_read / reading.num_found if reading.num_found else 0.0,
+            text if reading.is_listed else "Looking for tables below the roots …",
+        )
 
 
 def empty_lake() -> None:

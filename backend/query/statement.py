@@ -371,7 +371,7 @@ _TRANSLATED = frozenset(
     lag lead firstvalue lastvalue nthvalue abs ceil floor round sign sqrt cbrt ln exp pow sin cos tan asin acos atan
     atan2 degrees radians pi lower upper length concat concatws trim substring left right startswith reverse translate
     replace strposition levenshtein pad timestamptrunc datetrunc year quarter month day dayofyear weekofyear hour
-    minute second lastday extract currentdate currenttimestamp
+    minute second lastday extract currentdate currenttimestamp isnan unhex
     """.split()  # noqa: SIM905 - 80 words, each in quotes, are read by nobody
 )
 _ALSO_TRANSLATED = {
@@ -390,6 +390,8 @@ def translated(statement: Statement, engine: Engine, tables: Mapping[str, str]) 
         if (what := next(_unlike(tree, engine), "")) or (what := "${" if "${" in statement.sql else ""):
             message = f"{what} cannot be said in {engine}'s SQL as DuckDB means it"
             raise QueryError(message, hint="say it with other functions, or run it here")
+        if engine == "Spark":
+            tree = tree.transform(_with_null_for_null)
         sql = _writer(engine.lower(), pretty=True)(tree)
         # No other word of a statement begins as the names of its sources do.
         with_names = {
@@ -398,6 +400,14 @@ def translated(statement: Statement, engine: Engine, tables: Mapping[str, str]) 
         }
     names = {**tables, **with_names}
     return re.sub(r"\blake_\w+", lambda name: names.get(name[0], name[0]), sql)
+
+
+def _with_null_for_null(node: "exp.Expr") -> "exp.Expr":
+    """Spark's `isnan` of null is false."""
+    from sqlglot import exp
+
+    nan = exp.cast(exp.Literal.string("NaN"), "double")
+    return exp.paren(exp.EQ(this=node.this, expression=nan)) if isinstance(node, exp.IsNan) else node
 
 
 def _unlike(tree: "exp.Expr", engine: Engine) -> Iterator[str]:

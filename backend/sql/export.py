@@ -237,7 +237,6 @@ class Export:
     state: ExportState = ExportState.OFFERED
     num_rows: int = 0
     size_bytes: int = 0
-    problem: LakehouseError | None = None
     end_reason: str = ""
     offered_at: float = field(default_factory=time.monotonic)
     _token: CancelToken = field(default_factory=CancelToken)
@@ -253,11 +252,11 @@ class Export:
             self.state = ExportState.DONE
         except (LakehouseError, Stopped) as exc:
             if isinstance(exc, LakehouseError):
-                self.state, self.problem = ExportState.FAILED, exc
+                self.state = ExportState.FAILED
             raise
         except Exception as exc:
-            self.state, self.problem = ExportState.FAILED, fault(exc)
-            raise self.problem from exc
+            self.state = ExportState.FAILED
+            raise fault(exc) from exc
         finally:
             if self.state is ExportState.RUNNING:
                 self.state = ExportState.CANCELLED

@@ -41,11 +41,9 @@ from backend.format import (
 from backend.health.rules import MergeGain, small_files_text
 from backend.lake.files.stats import ColumnTotals, StatKind
 from backend.lake.history.timeline import Rhythm
-from backend.lake.model import Commit, Snapshot, TableRef, Timeline
+from backend.lake.model import Commit, Snapshot, Timeline
 from backend.lake.table.properties import is_on
 from backend.lake.table.schema import Column, Constraint, Identity, TypeChange, constraints
-from backend.streams.graph import Lineage, build_graph, lineage
-from backend.streams.verdict import StreamStatus
 
 # facts -----------------------------------------------------------------------------------------------------------
 
@@ -91,11 +89,6 @@ def _writer(commit: Commit, streams: Mapping[str, str]) -> str:
         return f"stream {stream}"
     named = " by ".join(part for part in (commit.engine, commit.user) if part)
     return named or "an unnamed writer"
-
-
-def lineage_of(ref: TableRef, streams: Sequence[StreamStatus], now: datetime) -> Lineage:
-    """Which declared streams write and read the table."""
-    return lineage(build_graph(streams, {}, now=now), {ref.name, ref.uri, ref.name.rpartition("/")[2]})
 
 
 def growth_sentence(timeline: Timeline, now: datetime) -> str:

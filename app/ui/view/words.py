@@ -134,28 +134,11 @@ class HostFreshness:
     num_attached: int = 0
     rows_left_out: int = 0  # of the store: nobody can read them
 
-    @property
-    def needs_one(self) -> bool:
-        """Whether a stream needs a host: other applications run those that are attached."""
-        return self.num_streams > self.num_attached
-
-
-@dataclass(frozen=True, slots=True)
-class StateLine:
-    """One line of state. With `reasons` it is amber."""
-
-    text: str
-    reasons: tuple[str, ...] = ()
-
-    @property
-    def is_amber(self) -> bool:
-        return bool(self.reasons)
-
 
 def state_line(
     lake: LakeFreshness, host: HostFreshness, now: datetime, *, viewers: int = 1, live_pause_s: float | None = None
-) -> StateLine:
-    """ "host up 3 h · 6 streams · lake read 2 s ago", and why when something is stale. `live_pause_s`: of live pages,
+) -> tuple[str, tuple[str, ...]]:
+    """ "host up 3 h · 6 streams · lake read 2 s ago", and the reasons why it is amber. `live_pause_s`: of live pages,
     where it is longer than usual because of so many viewers."""
     host_words, host_reason = _host_words(host, now)
     parts = [host_words]
@@ -169,7 +152,7 @@ def state_line(
     lake_reason = f"The lake cannot be read: {lake.problem}" if lake.problem else None
     rows = f"Left out: {things(host.rows_left_out, 'row')} of the control store that cannot be read; the log has more."
     reasons = host_reason, lake_reason, rows if host.rows_left_out else None
-    return StateLine(" · ".join(parts), tuple(reason for reason in reasons if reason))
+    return " · ".join(parts), tuple(reason for reason in reasons if reason)
 
 
 def _host_words(host: HostFreshness, now: datetime) -> tuple[str, str | None]:
@@ -177,18 +160,15 @@ def _host_words(host: HostFreshness, now: datetime) -> tuple[str, str | None]:
         return "store silent", f"The control store does not answer: {host.problem}"
     alive = [beat for beat in host.hosts if beat.silent_s(now) <= host.stale_after_s]
     if len(alive) == 1:
-        return f"host up {duration_text(_whole_seconds(alive[0].started_at, now))}", None
+        return f"host up {duration_text(max(0, round((now - alive[0].started_at).total_seconds())))}", None
     if alive:
         return f"{len(alive)} hosts up", None
     if not host.hosts:
-        reason = "No stream host has reported: `weir host` starts one." if host.needs_one else None
+        needs_one = host.num_streams > host.num_attached  # other applications run those that are attached
+        reason = "No stream host has reported: `weir host` starts one." if needs_one else None
         return "no stream host", reason
     last = max(host.hosts, key=lambda beat: beat.beat_at)
     return "host down", f"No host since {utc_text(last.beat_at)} ({ago(last.beat_at, now)}): `weir host` starts one."
-
-
-def _whole_seconds(start: datetime, now: datetime) -> int:
-    return max(0, round((now - start).total_seconds()))
 
 
 def folders_and_name(ref: TableRef) -> tuple[tuple[str, ...], str]:

@@ -10,6 +10,7 @@ texts and times), and those of floats say nothing (they leave out NaN).
 import math
 import operator
 import re
+import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ _MOMENT = re.compile(rf"({_DAY})(?:[T ](\d{{2}}:\d{{2}}(?::\d{{2}}(?:\.\d{{1,6}}
 _DIGITS = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)", re.ASCII)
 
 Literal = str | int | float | bool | bytes | Decimal | date | datetime
+Engine = typing.Literal["DataFusion", "DuckDB"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,30 +209,30 @@ def _moment(text: str, *, zoned: bool) -> datetime:
         raise ValueError(f"{text!r} is no time: write {example}") from exc
 
 
-# the predicate for a reader --------------------------------------------------------------------------------------
+# terms as SQL: for deltalake's reader, and for a person ---------------------------------------------------------
 
 
-def predicate_sql(node: Node, row_by_row: Collection[str] = ()) -> str:
-    """DataFusion's SQL of terms, from quoted names and typed values alone."""
+def predicate_sql(node: Node, row_by_row: Collection[str] = (), *, engine: Engine = "DataFusion") -> str:
+    """Terms from quoted names and typed values alone, as DataFusion (deltalake's reader) or DuckDB writes them."""
     if isinstance(node, Not):
-        return f"NOT ({predicate_sql(node.operand, row_by_row)})"
+        return f"NOT ({predicate_sql(node.operand, row_by_row, engine=engine)})"
     if isinstance(node, All | AnyOf):
         word = " AND " if isinstance(node, All) else " OR "
-        return "(" + word.join(predicate_sql(operand, row_by_row) for operand in node.operands) + ")"
-    if node.column.type in FLOATS and node.value == 0:  # from which deltalake's look at files tells −0.0
-        row_by_row = (node.column.path[0],)
-    name = _column_sql(node.column, row_by_row)
+        return "(" + word.join(predicate_sql(operand, row_by_row, engine=engine) for operand in node.operands) + ")"
+    if node.column.type in FLOATS and node.value == 0 and engine == "DataFusion":
+        row_by_row = (node.column.path[0],)  # deltalake's look at files tells −0.0 from it
+    name = _column_sql(node.column, row_by_row, engine)
     if node.operator == "IS NULL":
         return f"{name} IS NULL"
     if node.operator == "IS NAN":
         return f"isnan({name})"
     assert node.value is not None
     if isinstance(node.value, FilterColumn):
-        value = _column_sql(node.value, row_by_row)
+        value = _column_sql(node.value, row_by_row, engine)
     else:
-        value = value_sql(node.value, node.column.type)
+        value = _value_sql(node.value, node.column.type, engine)
     if node.column.type in FLOATS and node.operator != "=":
-        # DuckDB takes every NaN for the highest number, DataFusion one with a sign for the lowest.
+        # DuckDB takes every NaN for the highest number, DataFusion one with a sign for the lowest, Trino for none.
         return f"({name} {node.operator} {value} {'OR' if '>' in node.operator else 'AND NOT'} isnan({name}))"
     return f"{name} {node.operator} {value}"
 
@@ -239,18 +241,23 @@ def name_sql(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _column_sql(column: FilterColumn, row_by_row: Collection[str]) -> str:
+def _column_sql(column: FilterColumn, row_by_row: Collection[str], engine: Engine) -> str:
     name = name_sql(column.path[0])
+    if engine == "DuckDB" and len(column.path) > 1:  # in brackets it is no table's name
+        return ".".join((f"({name})", *map(name_sql, column.path[1:])))
     name = f"nullif({name}, NULL)" if column.path[0] in row_by_row else name  # the same, but no column to deltalake
     return name + "".join(f"[{_text_sql(operand)}]" for operand in column.path[1:])
 
 
-def value_sql(value: Literal, kind: str) -> str:
+def _value_sql(value: Literal, kind: str, engine: Engine) -> str:
     """A value as a literal of its column's type."""
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
     if isinstance(value, bytes):
-        return f"X'{value.hex()}'"
+        return f"unhex('{value.hex()}')" if engine == "DuckDB" else f"X'{value.hex()}'"
+    if isinstance(value, datetime) and engine == "DuckDB":
+        clock = value.replace(tzinfo=None)
+        return f"TIMESTAMPTZ '{clock} UTC'" if value.tzinfo else f"TIMESTAMP '{clock}'"
     if isinstance(value, datetime):
         zone = 'Some("UTC")' if value.tzinfo else "None"
         return f"arrow_cast('{value.isoformat()}', 'Timestamp(Microsecond, {zone})')"

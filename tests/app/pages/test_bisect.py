@@ -8,7 +8,8 @@ import pytest
 from deltalake import DeltaTable
 from streamlit.testing.v1 import AppTest
 
-from app import cache, services
+from app import services
+from app.search.page import bisects
 from backend.lake.lake import Lake
 from backend.search import search
 from backend.search.search import BisectProgress
@@ -105,7 +106,7 @@ def test_the_link_names_the_versions_and_opens_the_same_result_without_reading(o
     link = {key: param(app, key) for key in ("table", "condition", "good", "bad")}
     other = open_page("bisect", **link)
     assert "v5 (WRITE" in words(other) and len(scans) == read
-    cache.bisects.clear()
+    bisects.clear()
     forgotten = again(open_page("bisect", **link))  # by a server that was started again
     assert "Nothing was read yet" in words(forgotten) and len(scans) == read, "a link alone runs nothing"
     assert "v5 (WRITE" in words(find(forgotten)) and len(scans) > read

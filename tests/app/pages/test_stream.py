@@ -14,7 +14,8 @@ import pytest
 from deltalake import CommitProperties, write_deltalake
 from streamlit.testing.v1 import AppTest
 
-from app import cache, services
+from app import services
+from app.streams.page import stream_points
 from app.streams.view import figures
 from app.ui.view.figures import FigureLook
 from backend.access import Actor
@@ -610,7 +611,7 @@ def test_a_long_window_is_drawn_from_few_points(store: ControlStore, home: Path,
     stream_store.declare(store, NAME, now)
     stream_store.long_history(home, NAME, now, HOUR_S, days=30, pause=range(100, 130))
     for window_s in (7 * 86_400, 30 * 86_400):
-        points = cache.stream_points(store.declarations()[NAME], window_s)
+        points = stream_points(store.declarations()[NAME], window_s)
         assert points.batches > 0.9 * (window_s - 30 * 3_600) / 10
         assert [point.goes_on for point in points.bins].count(False) == 1
         assert sum(len(json.dumps(build(points, figures.FigureLook()))) for build in CHARTS) < 400_000

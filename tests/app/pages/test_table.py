@@ -114,9 +114,11 @@ def test_a_cut_list_says_so_and_that_its_order_is_its_own(orders: Path, monkeypa
 
 def test_the_rows_are_offered_as_code_for_other_tools_and_as_a_file(orders: Path) -> None:
     app = data_page(version=1, columns="order_id", where="amount > 15")
+    app.session_state["copy_as"] = True
+    app = again(app)
     text = words(app)
-    assert f"DeltaTable('{orders}', version=1)" in text and "FOR VERSION AS OF 1 WHERE" in text
-    assert ".option('versionAsOf', 1)" in text and """SELECT "order_id" FROM rows WHERE""" in text
+    assert f"DeltaTable('{orders}', version=1)" in text and "FOR VERSION AS OF 1" in text
+    assert f"delta.`{orders}` VERSION AS OF 1" in text and """SELECT "order_id" FROM rows WHERE""" in text
     app.button(key="export_rows").click()
     text = words(again(app))
     assert "Filter: amount > 15" in text

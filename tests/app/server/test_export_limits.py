@@ -13,8 +13,9 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 from structlog.testing import capture_logs
 
-from app import cache, services
+from app import services
 from app.server.exports import export
+from app.ui.export import exports
 from backend.errors import ExportError
 from backend.sql.export import FORMATS, Export, ExportState, exported_rows
 from tests.worlds.lake import builders
@@ -46,7 +47,7 @@ def serve(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
 def offer(viewer: str) -> Export:
     lake = services.lake()
     rows = exported_rows(lake, lake.snapshot(lake.find("t")), ("text",), None, FORMATS["csv"])
-    return cache.exports().offer(rows, viewer)
+    return exports().offer(rows, viewer)
 
 
 def ask(port: int, asked: Export) -> socket.socket:
@@ -110,5 +111,5 @@ def test_one_viewer_has_no_more_than_their_places(serve: Serve) -> None:
         refused = whole(ask(port, offer("ann")))
         assert refused.startswith(b"HTTP/1.1 410") and b"2 exports of yours run already" in refused
         with pytest.raises(ExportError):
-            cache.exports().take(offer("ann").ticket)
+            exports().take(offer("ann").ticket)
         assert stack.enter_context(ask(port, offer("bob"))).recv(12) == b"HTTP/1.1 200"

@@ -36,18 +36,17 @@ APART = re.compile(r":color\[\\?(.)\]")
 
 def test_the_state_line_says_how_weir_is_and_that_so_many_watch() -> None:
     lake, host = frame.LakeFreshness(7, NOW - timedelta(seconds=2)), frame.HostFreshness([beat(1)], 6, 15)
-    line = frame.state_line(lake, host, NOW)
-    assert line.text == "host up 3 h · 6 streams · 7 tables · lake read 2 s ago" and not line.is_amber
-    line = frame.state_line(lake, host, NOW, viewers=60, live_pause_s=6.0)
-    assert line.text.endswith(" · 60 viewers: live pages every 6 s") and not line.is_amber
-    browsed = frame.state_line(lake, frame.HostFreshness([], 0, 15), NOW)
-    assert not browsed.is_amber, "a lake that is only browsed"
+    assert frame.state_line(lake, host, NOW) == ("host up 3 h · 6 streams · 7 tables · lake read 2 s ago", ())
+    text, reasons = frame.state_line(lake, host, NOW, viewers=60, live_pause_s=6.0)
+    assert text.endswith(" · 60 viewers: live pages every 6 s") and not reasons
+    _, reasons = frame.state_line(lake, frame.HostFreshness([], 0, 15), NOW)
+    assert not reasons, "a lake that is only browsed"
 
 
 def test_the_state_line_is_amber_where_the_lake_cannot_be_read() -> None:
     denied = frame.LakeFreshness(0, None, "denied")
-    line = frame.state_line(denied, frame.HostFreshness([beat(1)], 6, 15), NOW)
-    assert line.is_amber and "lake cannot be read: denied" in " ".join(line.reasons)
+    _, reasons = frame.state_line(denied, frame.HostFreshness([beat(1)], 6, 15), NOW)
+    assert reasons and "lake cannot be read: denied" in " ".join(reasons)
 
 
 def test_the_place_of_a_table() -> None:

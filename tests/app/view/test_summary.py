@@ -3,7 +3,6 @@
 import datetime as dt
 import json
 import math
-from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -17,7 +16,6 @@ from app.summary.view import data
 from app.summary.view import summary as table
 from app.summary.view import summary as view
 from app.summary.view.data import export_command
-from app.ui import export as export_view
 from app.ui.view import frames as exact_rows
 from app.ui.view.frames import list_frame
 from backend.cells import distinct_names
@@ -25,7 +23,6 @@ from backend.lake.files.stats import ColumnTotals, StatKind
 from backend.lake.model import Metadata, Timeline, VersionTotals
 from backend.lake.rows.rows import RowPage
 from backend.lake.table.schema import Column, columns
-from backend.sql.export import FORMATS, Export, Exported
 from backend.sql.numbers import ColumnProfile, Profile
 from tests.worlds.lake.made import NOW
 
@@ -108,12 +105,6 @@ def test_the_sentence_says_how_far_a_search_came() -> None:
 
 
 # An export ----------------------------------------------------------------
-
-
-def test_a_running_export_says_how_far_it_is() -> None:
-    rows = Exported("t", "t.csv", FORMATS["csv"], lambda _: nullcontext(pa.table({"a": []}).to_reader()))
-    export = Export(rows, num_rows=12_000, size_bytes=3_400_000)
-    assert export_view.progress_sentence(export) == "12,000 rows sent, 3.4 MB."
 
 
 def test_the_command_is_safe_to_paste() -> None:

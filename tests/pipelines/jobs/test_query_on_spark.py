@@ -12,7 +12,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +23,21 @@ import pytest
 from pyspark.sql import SparkSession
 
 from app.query.text import code
+from app.summary.view.data import Asked as Rows
+from app.summary.view.data import snippets
 from backend.access import Actor
 from backend.errors import LakehouseError
 from backend.jobs.documents import HostQuery, of_document, to_document
 from backend.jobs.model import Job, JobKind, JobRequest, JobState
 from backend.jobs.results import results_lake
+from backend.lake.rows.rows import RowQuery
+from backend.lake.table.schema import columns
 from backend.query.answer import KeptRows, answered, job_request, kept_rows
 from backend.query.plan import QueryPlan, plan_query
 from backend.query.views import World as Asked
 from backend.query.worker import QueryLimits
 from backend.settings import load_settings
+from backend.sql.filters import parse_filter
 from backend.times import Clock
 from tests.worlds.cases import few
 from tests.worlds.lake import questions
@@ -226,6 +232,48 @@ def test_each_function_means_the_same_in_spark(lake: HostWorld, written: tuple[s
     pairs = zip((of, *written), zip(*rows["Spark"], strict=True), zip(*rows["Weir"], strict=True), strict=True)
     others = {name: pair for name, *both in pairs for pair in zip(*both, strict=True) if not alike(*pair)}
     assert len(rows["Spark"]) > 5 and not others
+
+
+FILTERS = (
+    "id > 1 AND status IN ('it''s', 'new')",
+    "NOT (amount BETWEEN 5 AND 25.5) OR note IS NOT NULL",
+    "NOT (amount IS NAN)",
+    "ratio = 0.1 OR ratio > 2",
+    "day >= DATE '2026-01-02' AND price < 300.25",
+    "at <= TIMESTAMP '2026-01-03 00:00:00' AND local > TIMESTAMP '2026-01-01 10:00:00.000001'",
+    "status ILIKE 'NE%' AND ok AND home.city <> 'x\\y'",
+    "raw = X'01ff'",
+    "length(status) = 3 OR id = 4",
+)
+
+
+def test_code_for_rows_of_a_table_gives_spark_the_rows_of_the_page(lake: HostWorld) -> None:
+    days = [date(2026, 1, number) for number in (1, 2, 3, 4)]
+    rows = pa.table(
+        {
+            "id": [1, 2, 3, 4],
+            "status": ["new", "it's", "NEW", None],
+            "amount": [1.0, 20.5, float("nan"), None],
+            "ratio": pa.array([0.1, 0.2, float("nan"), None], pa.float32()),
+            "price": pa.array([Decimal("1.25"), Decimal("300.25"), None, Decimal(7)], pa.decimal128(10, 2)),
+            "day": days,
+            "at": [datetime(each.year, each.month, each.day, tzinfo=UTC) for each in days],
+            "local": [datetime(each.year, each.month, each.day, 10) for each in days],
+            "ok": [True, False, True, None],
+            "note": [None, "a", None, "b"],
+            "raw": [b"\x01\xff", b"", None, b"x"],
+            "home": [{"city": "x\\y"}, {"city": "z"}, {"city": None}, None],
+        }
+    )
+    write(lake.place("it's"), rows)
+    ref = lake.lake.find("silver/it's")
+    snapshot = lake.lake.snapshot(ref)
+    for text in FILTERS:
+        where = parse_filter(text, columns(snapshot.metadata))
+        wanted = lake.lake.find_rows(snapshot, RowQuery(("id",), where)).rows["id"].to_pylist()
+        names: dict[str, Any] = {"spark": lake.spark}
+        exec(snippets(Rows(ref, 0, ("id",), where))["Spark"][1], names)
+        assert sorted(row.id for row in names["frame"].collect()) == sorted(wanted), text
 
 
 def alike(one: Any, other: Any) -> bool:
