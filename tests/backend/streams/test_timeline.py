@@ -255,6 +255,6 @@ def test_the_command(store: ControlStore, weir: Weir) -> None:
     }  # fmt: skip
     assert (document["table"], document["versions"], document["lanes"][-1]) == ("silver", [0, 3], "gold")
     told = weir("timeline", "silver", "--since", "1 h", "--until", "2000-01-01")
-    assert told.code == 0 and told.out.split() == ["when", "where", "kind", "what"]
+    assert told.code == 0 and told.out.split() == ["at", "kind", "where", "what"]
     assert "v3 DELETE" in weir("timeline", "silver").out
     assert weir("timeline", "nothing").code == 3 and weir("timeline", "silver", "--since", "one day").code == 2
