@@ -18,6 +18,7 @@ from app.changes import text, view
 from app.changes.rows import changed_rows
 from app.errors import boundary, show
 from app.host_answer import HostQuestion
+from app.services import once
 from app.ui import lists, work
 from app.ui.figures import chart, key_figures
 from app.ui.lake import OpenTable
@@ -29,7 +30,7 @@ from app.ui.view.theme import operation_text
 from app.ui.view.words import markdown_safe, sentence
 from backend.changes.cache import LogPart
 from backend.changes.commits import FeedRows, feed_rows
-from backend.changes.host_job import COMPUTED, UNEXPLAINED
+from backend.changes.host_job import COMPUTED, UNEXPLAINED, DiffJobs
 from backend.changes.key import key_memory, likely_keys
 from backend.changes.model import DiffMethod, Question, VersionDiff
 from backend.changes.plan import METHOD_NAMES
@@ -123,9 +124,15 @@ def _answer(question: Question, part: LogPart) -> VersionDiff | None:
     return diff
 
 
+@once
+def diff_jobs() -> DiffJobs:
+    """Differences that stream hosts find."""
+    return DiffJobs(services.settings(), services.lake())
+
+
 def _host_question(question: Question) -> HostQuestion[VersionDiff]:
     """Raises `DiffError` for what a host cannot compare."""
-    jobs = cache.diff_jobs()
+    jobs = diff_jobs()
     wanted = jobs.request(question, actor=viewer.actor(), reason="asked for on the Changes page")
     return HostQuestion(wanted, "compare", lambda job: jobs.answer(question, job))
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from app import services
 from app.cli.output import Shapes, cell, only, print_json, print_table, say
 from app.cli.store import found_on_host
-from app.query.text import TOOLS, code, cost_text, read_text
+from app.ui.view.code import TOOLS, code, cost_text, read_text
 from backend.cells import cells, distinct_names, row_cells
 from backend.errors import QueryError, SavedQueryNotFoundError
 from backend.format import things

@@ -88,7 +88,7 @@ def _differences(name: str, old: Snapshot, new: Snapshot) -> None:
         st.info(f"**{range_text}**: properties, protocol and features are the same.", icon=":material/equal:")
     if columns:
         st.caption(f"{things(len(columns), 'change')} of columns beside.")
-    params = {state.FROM: old.version, state.TO: new.version, state.VIEW: "Schema and properties"}
+    params: navigation.Params = {state.FROM: old.version, state.TO: new.version, state.VIEW: "Schema and properties"}
     navigation.table_link(name, f"All that changed {range_text}", params, page="changes")
 
 
@@ -119,9 +119,9 @@ def _table(metadata: Metadata) -> None:
         label = things(len(defaults), "property with its default", "properties with their defaults")
         # a search opens the fold: its key is another one then
         with st.expander(label, expanded=bool(words), key=f"defaults_{bool(words)}", icon=":material/tune:"):
-            for subject, rows in view.grouped(defaults).items():
+            for subject, group in view.grouped(defaults).items():
                 st.markdown(f"**{subject}**")
-                lists.text_table([column for column in view.PROPERTIES if column.name != "Value"], rows)
+                lists.text_table([column for column in view.PROPERTIES if column.name != "Value"], group)
 
 
 def _features(protocol: Protocol) -> None:

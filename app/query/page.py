@@ -18,13 +18,13 @@ import streamlit as st
 
 from app import cache, errors, navigation, services, state, viewer
 from app.host_answer import HostQuestion
-from app.query import text as words
 from app.query import view
 from app.query.saved import save_button, saved, saved_dialogs
 from app.query.sql_editor import sql_editor
-from app.query.text import TOOLS, code
 from app.ui import figures, lists, work
 from app.ui.export import ExportOffer, export_button
+from app.ui.view import code as words
+from app.ui.view.code import TOOLS, code
 from app.ui.view.words import markdown_safe, sentence
 from backend.cells import distinct_names
 from backend.errors import QueryError, QueryTooLargeError

@@ -53,7 +53,7 @@ from backend.stream_model.backlog import Lag
 from backend.stream_model.overrides import overridden_text
 from backend.stream_model.progress import MOST_METRICS, ExpectationTotal, observed_metrics, versions_of
 from backend.stream_model.rollup import DAY_S, MINUTE_S, MOST_POINTS, Points, plan_grain, points_of, points_over
-from backend.stream_model.stream import Run, StreamDeclaration, StreamFailure, StreamState
+from backend.stream_model.stream import Progress, Run, StreamDeclaration, StreamFailure, StreamState
 from backend.streams.graph import NOT_RUNNING, build_graph
 from backend.streams.verdict import StreamStatus, failure_text
 
@@ -329,7 +329,8 @@ def _batch_list(declared: StreamDeclaration, failures: Sequence[StreamFailure]) 
     columns = view.build_batch_columns(versions, failures, services.now())
     names = [*(f"failed {failure.batch_id}" for failure in failed), *of_name]
     alt = "The newest batches of this stream"
-    chosen = choose(columns, [*failed, *batches], key="batches", names=names, alt=alt)
+    rows: list[Progress | StreamFailure] = [*failed, *batches]
+    chosen = choose(columns, rows, key="batches", names=names, alt=alt)
     version = version_of(of_name[chosen], versions) if chosen in of_name else None
     if version is not None:
         navigation.go("changes" if version else "table", _of_version(declared, version))

@@ -79,7 +79,7 @@ def rows(opened: OpenTable, *, limit: int) -> None:
         _copy(asked)
         navigation.query_link(statement(asked))
         if where is not None and page.rows.num_rows and snapshot.version:
-            since = {state.CONDITION: negated(text), state.BAD: snapshot.version}
+            since: navigation.Params = {state.CONDITION: negated(text), state.BAD: snapshot.version}
             navigation.table_link(snapshot.ref.name, "First bad version", since, page="bisect")
     if page.files_left and where is not None and page.rows.num_rows < limit:
         further = {state.SEARCH_FILES: 10 * (query.search_files or SEARCH_FILES)}

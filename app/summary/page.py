@@ -99,10 +99,10 @@ def _trust(opened: OpenTable) -> None:
     navigation.table_link(opened.ref.name, f"Timeline{beside}", page="timeline")
     if opened.is_latest and (related.written_by or related.read_by):  # the streams, each a link
         with st.container(horizontal=True, vertical_alignment="center", gap="small", key="lineage"):
-            for words, names in (("Written by stream", related.written_by), ("Read by", related.read_by)):
-                if names:
+            for words, streams in (("Written by stream", related.written_by), ("Read by", related.read_by)):
+                if streams:
                     st.markdown(words, width="content")
-                for name in names:
+                for name in streams:
                     navigation.page_link("stream", name, {state.STREAM: name})
     for finding in opened.snapshot.findings:
         st.warning(markdown_safe(sentence(finding)), icon=":material/warning:")
@@ -183,7 +183,7 @@ def _notice(ref: TableRef, of_commit: tuple[Notice, ...], below: Sequence[str]) 
             navigation.table_link(ref.name, "What changed", between, page="changes")
             condition = next((notice.condition for notice in of_commit if notice.condition), "")
             if condition:
-                search = {state.GOOD: first.version - 1, state.CONDITION: condition}
+                search: navigation.Params = {state.GOOD: first.version - 1, state.CONDITION: condition}
                 navigation.table_link(ref.name, "First bad version", search, page="bisect")
             ends = (utc_text((first.committed_at or now) + each) for each in (-_AROUND, _AROUND))
             time = dict(zip((state.SINCE, state.UNTIL), ends, strict=True))

@@ -181,7 +181,8 @@ def opened_row(event: Mapping[str, Any], key: str) -> int | None:
     if row is None or _by() != "keyboard" or entered:
         # told apart: another cell of the same row, and Enter pressed there again
         st.session_state[opened] = row, repr(event.get("selection")), object() if entered else None
-    return st.session_state.get(opened, (None,))[0]
+    number: int | None = st.session_state.get(opened, (None,))[0]
+    return number
 
 
 def opened_cell(event: Mapping[str, Any], key: str) -> tuple[int, str] | None:
@@ -211,7 +212,7 @@ def _config(column: Column[Any]) -> Any:
         return st.column_config.LineChartColumn(width=column.width, help=column.help, y_min=0)
     if column.format == "bars":
         return st.column_config.BarChartColumn(width=column.width, help=column.help, y_min=0, y_max=1)
-    right = "right" if column.is_right else None
+    right: Literal["right"] | None = "right" if column.is_right else None
     pinned = (column.name, column.format) == ("Version", "version") or None
     return st.column_config.Column(width=column.width, help=column.help, alignment=right, pinned=pinned)
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import streamlit as st
 
 from app import cache, errors, services, state, viewer
-from app.navigation import table_link
+from app.navigation import Params, table_link
 from app.ui import dialogs
 from app.ui.view.acts import ACTS, act_title, loss_text, preview_lines
 from app.ui.view.words import markdown_safe, sentence
@@ -187,5 +187,5 @@ def way_back(ref: TableRef, latest: int, to_version: int, since: VersionDiff | N
                 act_button(ref, latest, Restore(to_version), key="restore")
                 if is_streamed:
                     act_button(ref, latest, Rewind(to_version), key="rewind")
-            ends = {state.FROM: latest, state.TO: to_version, state.ACROSS_REPLACE: "true"}
+            ends: Params = {state.FROM: latest, state.TO: to_version, state.ACROSS_REPLACE: "true"}
             table_link(ref.name, f"What going back to v{to_version} changes", ends, page="changes")

@@ -12,7 +12,8 @@ from typing import Any
 
 import streamlit as st
 
-from app import cache, errors, navigation, services, state, viewer
+from app import errors, navigation, services, state, viewer
+from app.services import once
 from app.ui import dialogs, lists, work
 from app.ui.figures import chart
 from app.ui.frame import version_input
@@ -31,9 +32,12 @@ from backend.lake.retention.answers import Reach, VersionAnswer, judge_version, 
 from backend.lake.retention.file_check import SAMPLE, LogSeen
 from backend.lake.retention.runs import FilesSeen, RetentionRuns, judge
 from backend.maintenance.model import Clone
+from backend.sql import numbers
 from backend.sql.numbers import NumbersProgress, VersionValue, spread
 from backend.times import parse_time
 
+aggregates = once(numbers.aggregates)  # what SQL aggregates came to
+column_numbers = once(numbers.column_numbers)  # what columns came to by their statistics
 NUMBERS, COLUMN, SQL = "Numbers over versions", "One column", "SQL aggregate"
 MEASURES = {"Nulls": "nulls", "Lowest": "lowest", "Highest": "highest"}
 COUNTS = (10, 25, 50, 100, 200)
@@ -228,7 +232,7 @@ def _pins_of(ref: TableRef) -> list[Pin] | None:
     with errors.boundary():
         store = services.existing_store()
         return store.pins.of_table(ref) if store else []
-    return None
+    return None  # type: ignore[unreachable]  # `boundary` shows what was raised, and goes on
 
 
 def _list_pins(ref: TableRef, pins: Sequence[Pin]) -> None:
@@ -324,8 +328,8 @@ def _column(opened: OpenTable, retention: RetentionRuns, totals: tuple[VersionTo
         measure = st.segmented_control(
             "Measure", list(MEASURES), default="Nulls", required=True, key=state.MEASURE, bind="query-params"
         )
-    wanted, known_of = spread(retention.facts.spans, COUNTS[-1]), cache.column_numbers()
-    known = known_of.known(opened.snapshot, column, wanted)
+    wanted, known_of = spread(retention.facts.spans, COUNTS[-1]), column_numbers()
+    known: Sequence[VersionValue[Any]] = known_of.known(opened.snapshot, column, wanted)
     name = f"column_{opened.ref.uri}_{column}"
     cheap = len(wanted) * opened.snapshot.num_files <= AT_ONCE_FILES
     if len(known) < len(wanted) and not cheap and not work.is_asked(name):
@@ -370,7 +374,7 @@ def _sql(opened: OpenTable, retention: RetentionRuns, totals: tuple[VersionTotal
         )
         st.info(teaching, icon=":material/functions:")
         return
-    known: Sequence[VersionValue[Any]] = cache.aggregates().known(opened.snapshot, aggregate, wanted)
+    known: Sequence[VersionValue[Any]] = aggregates().known(opened.snapshot, aggregate, wanted)
     if work.is_asked(name):
         known = _compute(opened, aggregate, wanted) or known
     if known:
@@ -380,14 +384,15 @@ def _sql(opened: OpenTable, retention: RetentionRuns, totals: tuple[VersionTotal
 
 
 def _compute(opened: OpenTable, aggregate: str, wanted: Sequence[int]) -> Sequence[VersionValue[Any]] | None:
+    values: Sequence[VersionValue[Any]] | None = None
     try:
-        return _compute_values(lambda: cache.aggregates().over(services.lake(), opened.ref, aggregate, wanted), "sql")
+        values = _compute_values(lambda: aggregates().over(services.lake(), opened.ref, aggregate, wanted), "sql")
     except QueryError as exc:
         with errors.boundary():
             if exc.position is not None:
                 st.code(f"{aggregate}\n{' ' * exc.position}^", language=None)
             raise
-    return None
+    return values
 
 
 def _compute_values(begin: Callable[[], Iterator[NumbersProgress[Any]]], key: str) -> Sequence[VersionValue[Any]]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from app.query.text import TOOLS, sql_code
+from app.ui.view.code import TOOLS, sql_code
 from app.ui.view.frames import ShownRows
 from backend.errors import QueryError
 from backend.format import count_text, things
