@@ -35,7 +35,7 @@ def check(access: Access) -> None:
     if access.actor.refused:
         raise StreamRefusedError(f"{act}: {access.actor.refused}", hint="ask somebody who may act")
     if not access.reason.strip():
-        raise StreamRefusedError(f"{act}: a reason is required", hint="say why, for those who come after you")
+        raise StreamRefusedError(f"{act}: a reason is required", hint="say why: it is kept in the audit trail")
 
 
 def is_loopback(address: str) -> bool:

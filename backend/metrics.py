@@ -27,9 +27,9 @@ _STREAM, _TABLE = ("stream",), ("table",)
 # Served by the page ----------------------------------------------------------------------------------------------
 STORE_UP = Described("weir_store_up", "1 when the control store answers.")
 HOSTS_UP = Described("weir_hosts_up", "Stream hosts with a fresh heartbeat.")
-STREAMS_AGE = Described("weir_streams_read_age_seconds", "Age of what is said of streams.")
+STREAMS_AGE = Described("weir_streams_read_age_seconds", "Age of what is known of streams.")
 STATE = Described("weir_stream_state", "1 for the state a stream is in.", ("stream", "state"))
-WANTED = Described("weir_stream_wanted", "1 for a stream that people want to run, 0 for one that shall stop.", _STREAM)
+WANTED = Described("weir_stream_wanted", "1 for a stream that should run, 0 for one that should stop.", _STREAM)
 VERDICT = Described("weir_stream_verdict", "1 for the verdict on a stream.", ("stream", "verdict"))
 RECENT_FAILURES = Described(
     "weir_stream_recent_failures", "Failures within the restart window, since a person last asked for it.", _STREAM
@@ -37,10 +37,10 @@ RECENT_FAILURES = Described(
 BATCH = Described("weir_stream_batch_id", "Last micro-batch that Spark reported.", _STREAM)
 BATCH_SECONDS = Described("weir_stream_last_batch_duration_seconds", "How long the last micro-batch took.", _STREAM)
 INPUT_RATE = Described(
-    "weir_stream_input_rows_per_second", "Rows read a second of late, while the stream runs.", _STREAM
+    "weir_stream_input_rows_per_second", "Rows read per second lately, while the stream runs.", _STREAM
 )
 PROCESSED_RATE = Described(
-    "weir_stream_processed_rows_per_second", "Rows a second while the last batch ran, if it read any of late.", _STREAM
+    "weir_stream_processed_rows_per_second", "Rows per second while the last batch ran, if it read any lately.", _STREAM
 )
 PROGRESS_AGE = Described("weir_stream_progress_age_seconds", "Age of the last progress or idle event.", _STREAM)
 BACKLOG_BYTES = Described("weir_stream_backlog_bytes", "Bytes that wait in the stream's sources.", _STREAM)

@@ -305,7 +305,10 @@ class NotifySettings(Section):
     ] = SecretStr("")
     severity: Annotated[
         str,
-        Field(pattern="^(critical|warning|note)$", description="Least of `critical`, `warning`, `note` that is told."),
+        Field(
+            pattern="^(critical|warning|note)$",
+            description="Lowest severity that is sent: `critical`, `warning` or `note`.",
+        ),
     ] = "warning"
 
     @field_validator("webhook")

@@ -45,7 +45,7 @@ def _dropped_list() -> None:
     st.subheader("Dropped tables", anchor=False)
     names, alt = [table.job_id for table in tables], "Dropped tables, newest first"
     chosen = choose(dropped_columns(services.now()), tables, key="dropped", names=names, alt=alt)
-    st.caption("They lie aside, whole. Click a row to bring one back or to delete it.")
+    st.caption("They are kept aside, complete. Click a row to bring one back or to delete it.")
     if table := next((table for table in tables if table.job_id == chosen), None):
         with st.container(horizontal=True, key="dropped_acts"):
             act_button(table.ref, table.version, Undrop(table.job_id), key="undrop", label=f"Undrop {table.name}")

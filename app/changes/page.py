@@ -186,7 +186,7 @@ def _offer_beyond_limit(part: LogPart) -> None:
     if part.plan.method is not DiffMethod.LOG_ONLY or not methods or size is None:
         return
     st.button(
-        f"Compare rows all the same: read {bytes_text(size)}", key="anyway", icon=":material/difference:",
+        f"Compare rows anyway: read {bytes_text(size)}", key="anyway", icon=":material/difference:",
         on_click=state.set_params, args=({state.METHOD: methods[0].value},),
     )  # fmt: skip
 

@@ -206,7 +206,7 @@ def cost_text(part: LogPart) -> str:
     if plan.method is DiffMethod.CHANGE_FEED:
         return f"to read: the change files of {things(commits, 'commit')}, their size is not known before"
     if plan.bytes_to_read is None:
-        return "to read: nothing but the log"
+        return "to read: only the log"
     rows = things(plan.rows_to_read, "row") if plan.rows_to_read is not None else "rows unknown"
     return f"to read: {bytes_text(plan.bytes_to_read)} of data files, {rows}"
 

@@ -114,7 +114,7 @@ def _carry_out(
             raise StreamRefusedError("nothing was written: a reason is required", hint=hint)
         text = Intent.of(planned, reason).file(tuple(preview_lines(planned)), now=services.now())
         intent.write_text(text, encoding="utf-8")
-        say(f"{intent}: {digest(text)}. `weir apply {intent}` does it while it would do the same.")
+        say(f"{intent}: {digest(text)}. `weir apply {intent}` does it as long as it would do the same.")
         return 0
     wanted = act_job(planned.act, actor=services.actor(), reason=reason)
     job = done_on_host(required_store(), replace(wanted, parameters={**wanted.parameters, **(noted or {})}))
@@ -199,7 +199,7 @@ def repair(
 ) -> Repair:
     if delete == any((values, from_version, from_table)):
         hint = "--set COLUMN=SQL, --from-version V, --from-table T, or --delete alone"
-        raise QueryError("a repair is told one thing that becomes of the rows", hint=hint)
+        raise QueryError("choose one thing to do with the rows", hint=hint)
     number = None if from_version is None else _version(from_table or name, from_version)
     source = from_table and services.lake().find(from_table).uri
     return Repair(where, parse_repairs(values or ()), number, source, stop_writers)
@@ -239,7 +239,7 @@ def alter(
         tuple(drop_constraints or ()),
     )
     if asked == Alter():
-        raise SettingsError("say --set KEY=VALUE, --unset KEY or what of its columns", hint="`weir alter --help`")
+        raise SettingsError("say --set KEY=VALUE, --unset KEY, or a change of its columns", hint="`weir alter --help`")
     return asked
 
 
@@ -300,7 +300,7 @@ def apply(
     if moved := intent.moved(planned):
         raise StreamRefusedError(
             f"{intent.act.kind} of {intent.act.name} would do something else now: {'; '.join(moved)}",
-            hint="write the intent anew, and have that reviewed",
+            hint="write the intent again, and have it reviewed",
         )
     noted = {"intent": digest(text)} | ({"approved by": approved_by} if approved_by else {})
     return _carry_out(planned, intent.reason, confirm, dry_run=dry_run, as_json=as_json, noted=noted)

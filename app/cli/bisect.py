@@ -207,7 +207,7 @@ def _print(result: Bisection, about: _About) -> None:
 def _print_candidates(result: Bisection) -> None:
     print_list(CANDIDATES, result.commits[:SHOWN])
     if len(result.candidates) > SHOWN:
-        say("More commits may be it: --json lists all.", style="dim")
+        say("More commits may be the first bad one: --json lists all.", style="dim")
 
 
 CANDIDATES: Columns[Commit] = (

@@ -127,7 +127,7 @@ def changes(
     name: TableName,
     from_version: Annotated[str, typer.Option("--from", help=f"The version before the first change: {VERSION}.")],
     to_version: Annotated[str, typer.Option("--to", help="The version of the last change.")],
-    raw: Annotated[bool, typer.Option("--raw", help="As they are: what is always done; `weir diff` nets them.")] = True,  # noqa: ARG001
+    raw: Annotated[bool, typer.Option("--raw", help="As recorded, the default; `weir diff` nets them.")] = True,  # noqa: ARG001
     shown: Annotated[int | None, typer.Option("--rows", min=0, help="Most rows to show.")] = None,
     output: Annotated[
         Path | None, typer.Option("--output", help="Write all rows (.csv, .json, .parquet, .arrow).")

@@ -185,7 +185,7 @@ def notices(
     elif found:
         print_list(NOTICES, found)
     else:
-        say(f"No commit since {utc_text(moment)} did what none before it did.")
+        say(f"No commit since {utc_text(moment)} was unusual.")
 
 
 NOTICES: Columns[Notice] = (
@@ -198,7 +198,7 @@ NOTICES: Columns[Notice] = (
 
 def seen(
     name: TableName,
-    version: Annotated[int, typer.Argument(metavar="VERSION", min=0, help="Whose notices they are.")],
+    version: Annotated[int, typer.Argument(metavar="VERSION", min=0, help="The table of the notices.")],
     reason: Reason = "",
 ) -> None:
     (lake, ref), store, now = opened(name), required_store(), services.now()

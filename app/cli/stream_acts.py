@@ -76,7 +76,7 @@ def _act(action: Action) -> Callable[..., int]:
             bool,
             typer.Option(
                 "--through",
-                help="Until all of it is through: each stops after those that feed it, with what they brought.",
+                help="In the graph's order: each stops after those that feed it, once it has read what they wrote.",
                 hidden=action != "drain",
             ),
         ] = False,
@@ -89,7 +89,7 @@ def _act(action: Action) -> Callable[..., int]:
             ways = "NAME [--downstream], --all, --layer, --tag, --upstream-of or --downstream-of"
             raise typer.BadParameter(f"choose streams in one way: {ways}")
         if not dry_run and reason is None:
-            raise typer.BadParameter("it is needed: why, for those who come after", param_hint="--reason")
+            raise typer.BadParameter("a reason is required: it is kept in the audit trail", param_hint="--reason")
         if (override or as_declared) and (action not in ("start", "restart") or not name or downstream):
             raise typer.BadParameter("settings are those of one stream: weir start or restart NAME --set KEY=VALUE")
         key, _, value = tag.partition("=")

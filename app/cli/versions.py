@@ -56,7 +56,9 @@ def pin(
     name: TableName,
     at: PinnedVersion,
     reason: Reason = "",
-    called: Annotated[str, typer.Option("--name", help="Means this version wherever one is asked.")] = "",
+    called: Annotated[
+        str, typer.Option("--name", help="Stands for this version wherever a version is asked for.")
+    ] = "",
     until: Annotated[str, typer.Option(metavar="DAY", help="When it ends by itself: 2026-12-31.")] = "",
     as_json: AsJson = False,
 ) -> None:

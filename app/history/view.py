@@ -84,7 +84,7 @@ def metrics_facts(metrics: OperationMetrics) -> dict[str, str]:
         "Rows read from the source": metrics.rows_source,
         "Files added": metrics.files_added,
         "Files removed": metrics.files_removed,
-        "Files that it was to delete": metrics.files_to_delete,
+        "Files to delete": metrics.files_to_delete,
         "Files deleted from storage": metrics.files_vacuumed,
         "Files of the change feed": metrics.change_files,
     }
@@ -92,7 +92,7 @@ def metrics_facts(metrics: OperationMetrics) -> dict[str, str]:
     sizes = {
         "Bytes added": metrics.bytes_added,
         "Bytes removed": metrics.bytes_removed,
-        "Bytes that it was to delete": metrics.bytes_to_delete,
+        "Bytes to delete": metrics.bytes_to_delete,
         "Bytes of the change feed": metrics.change_bytes,
     }
     facts |= {key: bytes_exact(value) for key, value in sizes.items() if value is not None}

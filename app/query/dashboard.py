@@ -161,7 +161,10 @@ def _tile(tile: Tile, tile_state: TileState, look: FigureLook, number: int) -> N
             st.caption(markdown_safe(drawn) if drawn else "" if tile_state.problem else "Reading …")
     with st.container(key=f"tile_problem_{number}"):
         if tile_state.problem:
-            errors.show(tile_state.problem, meaning="What is shown was read before." if rows else "Nothing was read.")
+            errors.show(
+                tile_state.problem,
+                meaning="Shown is the last result that could be read." if rows else "Nothing was read.",
+            )
     with st.container(horizontal=True, vertical_alignment="center", key=f"tile_foot_{number}"):
         st.caption(markdown_safe(view.freshness(rows, services.now())) if rows else "–")
         pins = ",".join(rows.pins) if rows else ""

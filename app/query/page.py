@@ -229,7 +229,7 @@ def _is_small(plan: QueryPlan, text: str) -> bool:
         work.cancel()
         st.warning(
             f"**{markdown_safe(sentence(exc.message))}** Nothing was read. Filter by a column with statistics or of "
-            "the partition, or read it all the same.",
+            "the partition, or read it anyway.",
             icon=":material/warning:",
         )
         confirmed, pins = (_asked(text, is_confirmed=True),), ",".join(plan.pins)

@@ -41,7 +41,7 @@ def queries() -> list[SavedQuery]:
 def save_button(text: str, chart: Chart | None) -> None:
     """Opens the dialog on the next full run; off where nobody may act here."""
     blocked = viewer.read_only_reason()
-    effect = markdown_safe(blocked) if blocked else "By a name, for everybody; with its chart it can be a tile"
+    effect = markdown_safe(blocked) if blocked else "By name, for everybody; with a chart it can be a tile"
     if st.button("Save…", key="query_save", icon=":material/bookmark_add:", disabled=blocked is not None, help=effect):
         dialogs.open_dialog(_SAVE, _Unsaved(text, chart))
 

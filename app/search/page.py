@@ -183,7 +183,7 @@ def _links(opened: OpenTable, result: Bisection) -> None:
 
 
 def _candidates(result: Bisection, streams: Mapping[str, str]) -> None:
-    st.markdown("**Commits that may be it**, newest first")
+    st.markdown("**Commits that may be the first bad one**, newest first")
     lines = [
         f"- v{commit.version}: {markdown_safe(text.commit_text(commit, streams))}"
         for commit in sorted(result.commits, key=lambda each: -each.version)[:20]

@@ -97,9 +97,9 @@ class _OwnPages:
         scheme = scope["scheme"].replace("ws", "http")
         hosts, forwarded, origins = map(headers.getlist, ("host", "x-forwarded-host", "origin"))
         if not scope["path"].startswith("/"):
-            return "a request names a path here, not a whole address"
+            return "a request must name a path, not a whole address"
         if len(hosts) != 1 or len(forwarded) > 1 or len(headers.getlist(self._user_header)) > 1:
-            return "a request names one host and one user"
+            return "a request must name one host and one user"
         for host in hosts + forwarded:
             if not self._is_ours(host, scheme):
                 return f"Weir is not known as {_quoted(host)}; `ui.allowed_hosts` names the hosts that it answers for"
@@ -111,7 +111,7 @@ class _OwnPages:
         if origins != [own]:
             page, hint = (
                 _quoted(", ".join(origins)),
-                "what a proxy makes of that counts from `ui.trusted_proxies` alone",
+                "what a proxy says of it counts only from `ui.trusted_proxies`",
             )
             return f"it comes from a page of {page}, and Weir is {own} here; {hint}"
         return None

@@ -170,7 +170,7 @@ def _before_start(name: str) -> None:
     with st.spinner("Looking at checkpoint, sources and sink …"):
         preflight = cache.preflight(name)
     if not preflight.ok:
-        sentence = f"**{markdown_safe(preflight_sentence(preflight))}** You can start it all the same."
+        sentence = f"**{markdown_safe(preflight_sentence(preflight))}** You can start it anyway."
         st.error(f"{sentence} {consequence(preflight)}", icon=":material/error:")
     _show_checks([*preflight.failed, *preflight.of(Outcome.WARNING)])
     if preflight.ok:

@@ -146,7 +146,7 @@ def _expect(expected: TableExpectation) -> None:
             store = services.store()
             act = store.expect_no_more if expected.by else store.expect_by_hand
             act(expected, actor=viewer.actor(), reason=reason, now=services.now())
-            dialogs.asked(EXPECT, "It is expected no more" if expected.by else "Hosts judge it from now on")
+            dialogs.asked(EXPECT, "No longer expected" if expected.by else "Hosts check it from now on")
 
 
 # what commits of the table did that none before them did --------------------------------------------------------------
@@ -174,7 +174,7 @@ def _notice(ref: TableRef, of_commit: tuple[Notice, ...], below: Sequence[str]) 
     when = f"{ago(first.committed_at, now)}; " if first.committed_at else ""
     downstream = f" Downstream: {', '.join(below)}." if below else ""
     is_silence = first.kind is Measure.SILENCE
-    never = "never was it silent for nearly as long" if is_silence else "no commit before it did that"
+    never = "it has never been silent for nearly as long" if is_silence else "no commit before it did that"
     lines.append(markdown_safe(f"{sentence(f'{when}{never}')}{downstream}"))
     with st.container(key=f"notice_{first.version}", gap="small"):
         st.warning("  \n".join(lines), icon=":material/notifications_active:")
@@ -189,7 +189,7 @@ def _notice(ref: TableRef, of_commit: tuple[Notice, ...], below: Sequence[str]) 
             time = dict(zip((state.SINCE, state.UNTIL), ends, strict=True))
             navigation.table_link(ref.name, "Timeline", time, page="timeline")
             blocked = viewer.read_only_reason()
-            effect = blocked or "It is told no more, to anybody; says why in the operation log"
+            effect = blocked or "Hides this finding for everybody; the reason goes into the operation log"
             expects, is_off = "Expect this from now on…", blocked is not None
             if condition and st.button(expects, key=f"expect_{first.version}", disabled=is_off, help=blocked):
                 expected = TableExpectation(ref.uri, ref.name, ExpectationKind.HOLDS, condition=condition)
@@ -206,7 +206,7 @@ def _seen_dialog(told: tuple[Notice, ...]) -> None:
         if reason := dialogs.reason(_SEEN, label="Seen"):
             uri, version, now = told[0].uri, told[0].version, services.now()
             services.store().noticed.seen(uri, version, actor=viewer.actor(), reason=reason, now=now, told=told)
-            dialogs.asked(_SEEN, f"v{version} is told no more")
+            dialogs.asked(_SEEN, f"v{version} is marked as seen")
 
 
 # the schema: a tree with search, statistics from the log, constraints -------------------------------------------------

@@ -45,7 +45,7 @@ def _list() -> None:
     if matching:
         _page(matching, results or (), limits)
     elif reading.is_complete:
-        st.info("**No table matches.** Take a word or a filter away.", icon=":material/search_off:")
+        st.info("**No table matches.** Remove a word or a filter.", icon=":material/search_off:")
 
         def clear() -> None:
             for key, value in ((state.SEARCH, ""), (state.LAYER, []), (state.OWNER, []), (state.SHOW, view.ALL)):

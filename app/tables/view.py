@@ -152,7 +152,7 @@ def catalog_columns(
         name,
         layer,
         Column("Found in", lambda table: places.get(table.ref.uri), is_optional=True, width=300,
-               help="Where the words of the search stand."),
+               help="Where the search words were found."),
         replace(version, value=version_text),
         *numbers,
         Column("Owner", lambda table: table.owner if isinstance(table, TableCard) else None, is_optional=True,

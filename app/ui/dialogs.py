@@ -56,7 +56,7 @@ def reason(
     with st.form(f"{kind}_form", border=False):
         if boxes:
             boxes()
-        why = st.text_area("Reason", key=f"{kind}_reason", max_chars=500, placeholder="For those who come after you")
+        why = st.text_area("Reason", key=f"{kind}_reason", max_chars=500, placeholder="Kept in the audit trail")
         name = st.text_input(f"Type {markdown_safe(typed)} to confirm", key=f"{kind}_name") if typed else ""
         with st.container(horizontal=True, key=f"{kind}_buttons"):
             sent = st.form_submit_button(label, type="primary", key=f"{kind}_send", disabled=disabled)

@@ -28,7 +28,7 @@ def found_sentence(results: Sequence[FoundTable], words: str, *, num_read: int, 
     """ "14 of 3,000 tables hold customer_id", and what of the lake is not read yet."""
     unread = f"; {things(num_found - num_read, 'table')} not read yet" if num_read < num_found else ""
     verb = "holds" if len(results) == 1 else "hold"
-    where = "" if results else " in a name, column, comment, owner or property: rows were not looked through"
+    where = "" if results else " in a name, column, comment, owner or property: rows are not searched"
     return f"{len(results):,} of {things(num_read, 'table')} {verb} “{cut(words.strip(), 40)}”{where}{unread}"
 
 

@@ -112,7 +112,7 @@ def stream_columns(now: datetime) -> tuple[Column[StreamStatus], ...]:
         Column("Observed", lambda status: state_text(status.state), "state", "What the host last saw", 92),
         Column("Behind", lambda status: backlog_text(status.backlog) or None, width=111,
                help="Age of the oldest input that it has not read, the rows, and when it is done, where known"),
-        Column("Rows in", lambda status: status.input_rows_per_s, "rate", "Rows read a second of late, while it runs",
+        Column("Rows in", lambda status: status.input_rows_per_s, "rate", "Rows read per second lately, while it runs",
                78, "input_rows_per_s"),
         Column("Last batch", since_batch, "ago", "How long ago the last batch ended"),
     )  # fmt: skip

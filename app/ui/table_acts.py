@@ -120,7 +120,7 @@ def _repair(act: TableAct, asked: Repair) -> Repair | str:
     where = st.text_input("Which rows", asked.where, key="act_where", placeholder="SQL over a row: amount < 0")
     version = st.text_input(
         "Take them from version", key="act_from_version", placeholder="118, -5, yesterday",
-        help="The rows that satisfy the condition there come in the place of those that do now.",
+        help="Rows that satisfy the condition in that version replace those that satisfy it now.",
     )  # fmt: skip
     deletes = not version and st.checkbox("Delete them", key="act_deletes")
     given = version or deletes or st.text_area(
@@ -129,7 +129,7 @@ def _repair(act: TableAct, asked: Repair) -> Repair | str:
     )  # fmt: skip
     stops = _stops_writers(act)
     if not (where or "").strip() or not given:
-        return "Say which rows and what becomes of them, and press Enter."
+        return "Say which rows, and what to do with them, then press Enter."
     if version:
         lake = services.lake()
         number = resolve_version(lake, lake.find(act.uri), version, viewer.clock())

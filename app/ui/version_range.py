@@ -59,7 +59,7 @@ def offer_others(opened: OpenTable) -> None:
     if other := last_by_another(newest, streams):
         by, since = (cut(writer_text(commit, streams, with_batch=False)) for commit in (other, newest[0]))
         help_text = f"v{other.version} is by {by}. All later ones are by {since}."
-        offers.append(("the last one by somebody else", other.version, help_text))
+        offers.append(("the previous version by another writer", other.version, help_text))
     with st.container(horizontal=True, gap="medium"):
         for number, (label, version, help_text) in enumerate(offers):
             st.button(

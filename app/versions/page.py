@@ -260,10 +260,10 @@ def _pin_dialog(asked: _PinAsked) -> None:
     with errors.boundary():
         if asked.pin:
             st.markdown(markdown_safe(sentence(pin_words(asked.pin, services.now()))))
-            st.markdown("Without the pin, VACUUM deletes its files once the table's retention lets it.")
+            st.markdown("Without the pin, VACUUM deletes its files once the table's retention allows it.")
         else:
             st.markdown("VACUUM by Weir is refused while it would delete a file of this version.")
-            st.caption("Other engines' VACUUM heeds no pin, and until when Delta lets it be read stays as it is.")
+            st.caption("VACUUM by other engines ignores pins. How long Delta allows reading it does not change.")
         label, boxes = ("Unpin", None) if asked.pin else ("Pin", _boxes)
         reason = dialogs.reason(_PIN, label=label, boxes=boxes)
         if reason is None:
@@ -279,7 +279,7 @@ def _pin_dialog(asked: _PinAsked) -> None:
 
 
 def _boxes() -> None:
-    means = "Means this version wherever one is asked, also in SQL: VERSION AS OF 'features-2026-11'"
+    means = "Stands for this version wherever a version is asked for, also in SQL: VERSION AS OF 'features-2026-11'"
     st.text_input("Name (optional)", key=_CALLED, placeholder="features-2026-11", help=means)
     st.text_input("Until (optional)", key=_UNTIL, placeholder="2026-12-31", help="The end of that day, UTC")
 

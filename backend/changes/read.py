@@ -130,7 +130,7 @@ def why_no_row_ids(given: DiffInput) -> str | None:
     if off:
         return f"row tracking is off at {' and '.join(off)}"
     if len({each.metadata.configuration.get(ROW_ID_COLUMN) for each in (given.first, given.second)}) > 1:
-        return "row tracking was set up anew in between: rows got other ids"
+        return "row tracking was set up again in between: rows got other ids"
     if ROW_ID in map(str.lower, given.columns):
         return f"the table has a column {ROW_ID} of its own"
     return None

@@ -439,7 +439,7 @@ class _Search:
         newest = self._lake.snapshot(self._ref, self._high)
         if newest.metadata.id != self._table_id:
             raise BisectError(
-                f"{self._ref.name} was made anew during the search: its id was {self._table_id} and is "
+                f"{self._ref.name} was re-created during the search: its id was {self._table_id} and is "
                 f"{newest.metadata.id}",
                 hint="search again",
             )

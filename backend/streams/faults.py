@@ -186,7 +186,7 @@ SCHEMA_CHANGED = Fault(
     ("DELTA_SCHEMA_CHANGED", "DELTA_STREAMING_INCOMPATIBLE_SCHEMA", "DELTA_STREAMING_CANNOT_CONTINUE"),
 )
 SOURCE_RECREATED = Fault(
-    "The source table was made anew",
+    "The source table was re-created",
     "A table with another id lies where the stream's source was. Its versions count from 0 again.",
     f"{RESET}. To go on instead, put the old table back.",
     TABLE_ID,
@@ -251,7 +251,7 @@ CONFLICT = Fault(
 )
 RECORDS_LOST = Fault(
     "Unread records of a topic are gone",
-    "The topic's retention deleted records that the stream had not read, or the topic was made anew.",
+    "The topic's retention deleted records that the stream had not read, or the topic was re-created.",
     f"{RESET}. Or set failOnDataLoss=false to go on without them. For the next time, raise retention.ms.",
     RECORDS,
     ("KAFKA_DATA_LOSS",),
@@ -271,7 +271,7 @@ SOURCES_CHANGED = Fault(
     words=("sources in the checkpoint offsets and now there are",),
 )
 KEYS_CHANGED = Fault(
-    "The table's rows were written by other keys",
+    "The table's rows were written with other keys",
     "The sink's keys were changed. It would not find the rows that are there, and write each of them a second time.",
     f"Declare the keys that it had. To go on with the new ones, start over. {RESET}.",
     SINK,

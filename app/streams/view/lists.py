@@ -216,7 +216,7 @@ def key_figures(status: StreamStatus, totals: Sequence[ExpectationTotal] = (), *
         KeyFigure(
             "Input",
             rate_text(status.input_rows_per_s),
-            f"Rows read a second of late, until its last sign of life.{no_rate}",
+            f"Rows read per second lately, until its last sign of life.{no_rate}",
             note=f"{rate_text(processed)} in a batch" if processed is not None else "",
         ),
         KeyFigure(

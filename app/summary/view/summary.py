@@ -59,7 +59,7 @@ def key_figures(snapshot: Snapshot, gain: MergeGain) -> list[KeyFigure]:
         KeyFigure("Rows", count_text(snapshot.num_rows), rows_help),
         KeyFigure("Files", count_text(files), f"{count_exact(files)} files"),
         KeyFigure("Size", bytes_text(snapshot.size_bytes), bytes_exact(snapshot.size_bytes)),
-        KeyFigure("Small files", small_files_text(gain), "Fine: merging would gain readers little."),
+        KeyFigure("Small files", small_files_text(gain), "Fine: merging would hardly help readers."),
     ]
 
 
@@ -287,7 +287,7 @@ def schema_columns(totals: Mapping[str, ColumnTotals]) -> list[ListColumn[Column
         ListColumn("Default", lambda column: column.default or "", is_optional=True),
         ListColumn("Generated as", lambda column: column.generated_as or "", is_optional=True),
         ListColumn("Identity", lambda column: identity_text(column.identity), is_optional=True,
-                   help="Numbers that the table gives out by itself."),
+                   help="Numbers that the table assigns by itself."),
         ListColumn("Widened", lambda column: "; ".join(map(type_change_text, column.widened)), is_optional=True,
                    help="How the type was widened without rewriting files."),
         ListColumn("Id", lambda column: "" if column.field_id is None else column.field_id, is_optional=True,

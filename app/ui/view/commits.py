@@ -122,7 +122,7 @@ def change_text(change: TableChange) -> str:
         case ChangeKind.UNKNOWN:
             return f"{change.subject} set; what was in force before is not in the log"
         case ChangeKind.TABLE:
-            return f"created with {change.after}" if change.before is None else "made anew under another table id"
+            return f"created with {change.after}" if change.before is None else "re-created under another table id"
     noun, subject = _NOUNS.get(change.kind, ""), change.subject
     if change.trait:
         return _trait_text(change)
@@ -154,7 +154,7 @@ def staged_sentence(versions: Sequence[int]) -> str:
     """Of versions in `_staged_commits`, ascending."""
     span = f"v{versions[0]}" if len(versions) == 1 else f"v{versions[0]} to v{versions[-1]}"
     verb = "is" if len(versions) == 1 else "are"
-    return f"{span} {verb} staged beyond this list: the table's catalog alone knows what of it counts."
+    return f"{span} {verb} staged beyond this list: only the table's catalog knows which of them count."
 
 
 def changes_sentence(changes: Sequence[TableChange]) -> str:

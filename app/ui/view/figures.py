@@ -246,7 +246,7 @@ def notes(points: Sequence[Point], wanted: int, of: int) -> str:
     replaced = [version for (_, before), (version, table_id) in pairwise(ids) if before != table_id]
     if replaced:
         times = "" if len(replaced) == 1 else f" {len(replaced):,} times, last"
-        sentences.append(f"The table was made anew{times} by v{replaced[-1]}: older values are of another table.")
+        sentences.append(f"The table was re-created{times} by v{replaced[-1]}: older values belong to another table.")
     return " ".join(sentences)
 
 

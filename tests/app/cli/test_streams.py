@@ -46,7 +46,7 @@ def test_stream_shows_one_and_of_a_failure_of_a_known_kind_cause_and_remedy(weir
     known = replace(seen.failures[0], error_class="DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE")
     observe(store, replace(seen, failures=(known,)))
     (fault,) = weir("stream", "fails", "--json").document["failures"][0]["faults"]
-    assert fault["name"] == "The source table was made anew"
+    assert fault["name"] == "The source table was re-created"
     out = weir("stream", "fails").out
     assert "DIFFERENT_DELTA_TABLE" in out
     assert fault["cause"] in out

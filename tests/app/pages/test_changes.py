@@ -151,7 +151,7 @@ def test_the_latest_is_compared_with_a_day_ago_and_with_the_last_one_by_another_
         log.commit(builders.commit_info(timestamp=int(at.timestamp() * 1000), userName=user))
     app = open_page("changes", table=TABLE)
     labels = [button.label for button in app.button if button.label.startswith("Compare with")]
-    assert labels == ["Compare with 24 h ago", "Compare with the last one by somebody else"]
+    assert labels == ["Compare with 24 h ago", "Compare with the previous version by another writer"]
     press(app, "compare_with_0")
     assert param(app, "from") == "24 h ago" and "v2 → v5" in words(app)
     assert plain(app.button(key="compare_with_1").help) == "v3 is by bob. All later ones are by ann."

@@ -31,7 +31,7 @@ def test_what_a_commit_does_not_say_is_a_dash_and_never_nothing() -> None:
     frame = list_frame(commits.commit_columns(NOW, {}, {}), vacuums)
     assert frame["Files"].tolist() == ["9 vacuumed", "was to delete 9"]
     assert frame["Bytes"].tolist()[1] == "was to delete 5 B"
-    assert history.metrics_facts(vacuums[1].metrics)["Files that it was to delete"] == "9"
+    assert history.metrics_facts(vacuums[1].metrics)["Files to delete"] == "9"
 
 
 def draw(totals: tuple[VersionTotals, ...], field: str = "num_rows") -> go.Figure:

@@ -520,7 +520,7 @@ def test_where_ids_cannot_be_read_the_next_method_answers_and_says_why(tmp_path:
     for table, reason in (
         (late, "not by row ids: 1 of 1 files of v1 without a base row id: tracking began later"),
         (wrong, "not by row ids: files hold DOUBLE for id, which is long"),
-        (other, "not by row ids: row tracking was set up anew in between: rows got other ids"),
+        (other, "not by row ids: row tracking was set up again in between: rows got other ids"),
     ):
         found = table.diff(0, 1)
         assert found.method is not DiffMethod.ROW_ID and reason in found.reasons, found.reasons

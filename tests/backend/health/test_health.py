@@ -615,7 +615,7 @@ def test_an_unusual_commit_says_what_it_did_and_whom_it_reaches() -> None:
     assert new.severity is Severity.NOTE, "it may well be meant"
     two = [JUMP, replace(JUMP, uri="/lake/b", table="b")]
     (group,) = grouped(attention([], streams, [ALIVE], notices=two, now=NOW, settings=SETTINGS))
-    assert group.what.startswith("2 tables did what was never seen before: ") and "b (highest" in group.what
+    assert group.what.startswith("2 tables had unusual commits: ") and "b (highest" in group.what
 
 
 def test_silence_is_told_once_by_whoever_knows_most_of_it() -> None:
