@@ -119,6 +119,6 @@ def test_numbers_of_a_replaced_table_say_whose_they_are():
     app = open_page("versions", table="nightly", number="SQL aggregate", sql="sum(v)")
     press(app, "compute")
     for _ in range(2):  # with the work done, the values that were kept
-        assert "made anew 3 times, last by v3" in words(app)
+        assert "re-created 3 times, last by v3" in words(app)
         assert list(frame_with(app, "Value")["Value"]) == ["17", "13", "15", "10"]
         again(app)

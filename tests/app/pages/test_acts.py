@@ -173,7 +173,7 @@ def test_rows_are_repaired_from_what_changed_or_taken_from_a_former_version(stor
     assert "Such as id 1" in words(app) and "id becomes 2" in words(app)
     app.text_area(key="act_values").set_value("")
     again(app)
-    assert "what becomes of them" in words(app) and "Rows that are deleted" not in words(app)
+    assert "what to do with them" in words(app) and "Rows that are deleted" not in words(app)
     app.checkbox(key="act_deletes").check()
     again(app)
     assert "Rows that are deleted: 1." in words(app)

@@ -134,7 +134,7 @@ def test_a_range_is_told_with_its_commits(home: Path) -> None:
     Path(files[0]).unlink()
     app = find(bisect())
     assert "is one of 2 commits: v2, v3" in words(app) and "v2 could not be judged" in words(app)
-    assert "Commits that may be it" in words(app)
+    assert "Commits that may be the first bad one" in words(app)
 
 
 def test_what_cannot_be_searched_says_why(orders: Path) -> None:

@@ -19,8 +19,8 @@ import sqlglot
 from deltalake import DeltaTable
 from sqlglot import exp
 
-from app.query.text import TOOLS, code
 from app.summary.view.data import Asked, names, snippets
+from app.ui.view.code import TOOLS, code
 from backend.errors import QueryError
 from backend.lake.lake import Lake
 from backend.lake.rows.rows import RowQuery

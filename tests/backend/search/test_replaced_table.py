@@ -110,7 +110,7 @@ def test_numbers_of_the_tables_before_are_kept_as_theirs(nightly: Path, home: Pa
     known = numbers.known(lake.snapshot(ref), "sum(v)", range(4))
     assert [each.value for each in known] == [10, 15, 13, 17] and len({each.table_id for each in known}) == 4
     points = view.value_points(known, ())
-    assert "made anew 3 times, last by v3: older values belong to another table" in notes(points, 4, 4)
+    assert "re-created 3 times, last by v3: older values belong to another table" in notes(points, 4, 4)
     replace_with(nightly, pa.table({"id": [0], "v": [8]}), version=4)
     assert not numbers.known(lake.snapshot(ref), "sum(v)", range(5))  # nobody asked since
     *_, last = numbers.over(lake, ref, "sum(v)", range(5))

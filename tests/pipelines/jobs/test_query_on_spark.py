@@ -22,9 +22,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from app.query.text import code
 from app.summary.view.data import Asked as Rows
 from app.summary.view.data import snippets
+from app.ui.view.code import code
 from backend.access import Actor
 from backend.errors import LakehouseError
 from backend.jobs.documents import HostQuery, of_document, to_document
