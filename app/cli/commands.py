@@ -67,7 +67,7 @@ WEIR: Panels = {
         "one is broken.",
         "streams.streams": "Every stream: desired and observed state, rate, error.",
         "streams.stream": "One stream: how it flows, why it does not, who asked for what.",
-        "preflight.preflight": "Whether a stream can go on: checkpoint, sources, sink, owner and disk, with "
+        "stream_acts.preflight": "Whether a stream can go on: checkpoint, sources, sink, owner and disk, with "
         "evidence. Ends with 1 if not.",
         "store.jobs": "What stream hosts were asked to compute, and what became of it.",
         "commands.pipelines": "Declared pipelines: what is wrong, what feeds what.",

@@ -1,22 +1,22 @@
-"""`weir start|stop|drain|restart` of one stream, or of many that are chosen by a rule; `weir reset|requeue` of one.
+"""`weir start|stop|drain|restart` of one stream, or of many that are chosen by a rule; `weir preflight|reset|requeue`
+of one.
 
 Rule: an act is the wish of a named person with a reason; the host carries it out. A wish is written for all streams or
 for none, and who was left out is said. Where rows change, the stream's name is typed once more; the host tries a
 repair, since expectations are Spark's SQL.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from app import services
-from app.cli import preflight
 from app.cli.commands import AsJson, DryRun, Reason, StreamName
 from app.cli.output import Document, Shapes, fields_of, only, print_json, print_list, print_table, say, shaped
 from app.cli.store import done_on_host, is_host_alive, required_store, stream_named, streams_and_hosts
 from app.columns import Column, Columns
-from app.streams.text import consequence, requeue_lines, requeue_samples, reset_lines
+from app.streams.text import consequence, preflight_sentence, requeue_lines, requeue_samples, reset_lines
 from backend.errors import SettingsError, StreamRefusedError
 from backend.format import things
 from backend.stream_model.backlog import Backlog
@@ -24,6 +24,8 @@ from backend.stream_model.overrides import Setting, check_overrides, compare, pa
 from backend.stream_model.stream import Action
 from backend.streams.acts import ActPlan, LeftOut, Selection, plan_acts
 from backend.streams.checkpoint import pinned_by
+from backend.streams.faults import Check, Outcome, Preflight
+from backend.streams.preflight import preflight as load_preflight
 from backend.streams.requeue import RequeueAnswer, load_request, preview_job, quarantine_of, requeue_job, why_not
 from backend.streams.reset import ResetLevel, ResetRequest, load_preview, parse_starts, reset_job
 
@@ -34,10 +36,13 @@ _WISH = only("name", "generation", "reason", "actor", "requested_at", desired="s
 _AS_IT_IS = only("state", name="declaration.name", desired="desired.state")
 _RESET = shaped(without=("again",), empty_is_null=("refused",), reads_again="again")
 _SHAPES: Shapes = {
-    **preflight.SHAPES,
+    Preflight: only("ok", "checks"),
+    Check: shaped("ok"),
     Setting: shaped(empty_is_null=("note",)),
     Backlog: only("files", "rows", bytes="size_bytes"),
 }
+SIGNS = {Outcome.OK: "✓", Outcome.WARNING: "▲", Outcome.FAILED: "✕", Outcome.UNKNOWN: "?"}
+STYLES = {Outcome.OK: "green", Outcome.WARNING: "yellow", Outcome.FAILED: "red", Outcome.UNKNOWN: "dim"}
 Confirm = Annotated[str, typer.Option(metavar="NAME", help="The stream's name once more.")]
 
 
@@ -120,7 +125,7 @@ def _ask(
     against it is said. `overriding`: `KEY=VALUE` texts, and whether the declared settings come back before these."""
     store = required_store()
     plan = plan_acts(action, selection, streams_and_hosts()[0], now=services.now())
-    preflights = {name: preflight.load(store, name) for name in plan.names} if action in ("start", "restart") else {}
+    preflights = {name: _preflight(store, name) for name in plan.names} if action in ("start", "restart") else {}
     settings_of, overrides = _settings(store, plan, *overriding)
     alive, answers = True, dict[str, tuple[Document, str]]()  # by stream: for scripts and for people
     if reason is None:
@@ -150,7 +155,7 @@ def _ask(
         if settings := settings_of[name]:
             print_list(SETTINGS, settings)
         if (against := preflights.get(name)) and not against.ok:
-            preflight.say_checks(against.failed)
+            _say_checks(against.failed)
             say(consequence(against), style="yellow")
     if plan.left_out:
         print_list(LEFT_OUT, plan.left_out)
@@ -286,3 +291,29 @@ def requeue(
     if is_preview and not dry_run:
         raise StreamRefusedError("nothing was done", hint=f"say --confirm {name} once you have read what it does")
     return 0
+
+
+def preflight(name: StreamName, as_json: AsJson = False) -> int:
+    """Ends with 0 when nothing stands against a start, else 1."""
+    result = _preflight(required_store(), name)
+    if as_json:
+        print_json(result, _SHAPES)
+    else:
+        _say_checks(result.checks)
+        say()
+        say(preflight_sentence(result), style="bold")
+    return 0 if result.ok else 1
+
+
+def _preflight(store: "ControlStore", name: str) -> Preflight:
+    """Raises `StreamNotFoundError` or `StoreError`."""
+    return load_preflight(services.settings(), services.lake(), store, name, now=store.now())
+
+
+def _say_checks(checks: Iterable[Check]) -> None:
+    """A line for each check, and one for its remedy where something is to be done."""
+    for check in checks:
+        sign = f"{SIGNS[check.outcome]} {check.outcome.value:<8}"
+        say(f"{sign} {check.name}: {check.detail}", style=STYLES[check.outcome])
+        if check.remedy and check.outcome is not Outcome.OK:
+            say(f"           → {check.remedy}")
