@@ -133,17 +133,10 @@ def _joined(texts: pa.Array) -> bytes:
 
 def _nested(leaves: dict[tuple[str, ...], pa.DataType]) -> pa.DataType:
     """A struct type from paths: {("a", "b"): int64} is struct<a: struct<b: int64>>."""
-    tree: dict[str, Any] = {}
-    for path, kind in leaves.items():
-        node = tree
-        for name in path[:-1]:
-            node = node.setdefault(name, {})
-        node[path[-1]] = kind
-    return _struct_type(tree)
-
-
-def _struct_type(tree: dict[str, Any]) -> pa.DataType:
-    return pa.struct([(name, _struct_type(kind) if isinstance(kind, dict) else kind) for name, kind in tree.items()])
+    fields: dict[str, dict[tuple[str, ...], pa.DataType]] = {}
+    for (name, *inner), kind in leaves.items():
+        fields.setdefault(name, {})[tuple(inner)] = kind
+    return pa.struct([(name, kinds[()] if () in kinds else _nested(kinds)) for name, kinds in fields.items()])
 
 
 def _column_stats(column: Column, sections: dict[str, pa.Array]) -> FileStats:
