@@ -49,8 +49,7 @@ WEIR: Panels = {
         "rows.export": "Every row of one version as a file.",
         "history.history": "The commits, newest first (30 on a terminal, all with --json, unless --limit says "
         "otherwise).",
-        "health.notices": "Commits that did what none before them did: a highest or lowest value, nulls or rows took "
-        "a far larger step.",
+        "health.notices": "Unusual commits: a new highest or lowest value, a far larger step of nulls or rows, copies.",
         "history.timeline": "Commits, batches, starts, stops, acts, failures and notices of a table and what is up- "
         "and downstream of it.",
         "history.properties": "Table properties and features, explained; what differs from another version.",
@@ -95,8 +94,7 @@ WEIR: Panels = {
         "acts.apply": "Carry out an act that was written to a file; refused where it would do something else than was "
         "reviewed.",
         "versions.pin": "Keep a version readable: Weir's VACUUM is refused while it would delete a file of it.",
-        "health.seen": "Say that somebody looked at what `weir notices` tells of a commit; Overview tells it no more, "
-        "to anybody.",
+        "health.seen": "Mark what `weir notices` tells of a commit as seen; Overview no longer shows it to anybody.",
         "versions.unpin": "Let a pinned version go; `weir versions T` lists those that are pinned.",
         "expectations.expect": "Expect a condition of a table from now on; hosts judge it, and no pipeline forgets it.",
         "store.cancel": "Ask for a job to end.",
