@@ -526,7 +526,7 @@ def test_where_ids_cannot_be_read_the_next_method_answers_and_says_why(tmp_path:
         assert found.method is not DiffMethod.ROW_ID and reason in found.reasons, found.reasons
     with pytest.raises(TableError, match="without a base row id"):
         late.diff(0, 1, method=DiffMethod.ROW_ID)
-    with pytest.raises(DiffError, match="set up anew"):
+    with pytest.raises(DiffError, match="set up again"):
         other.diff(0, 1, method=DiffMethod.ROW_ID)
 
 
