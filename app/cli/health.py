@@ -198,7 +198,7 @@ NOTICES: Columns[Notice] = (
 
 def seen(
     name: TableName,
-    version: Annotated[int, typer.Argument(metavar="VERSION", min=0, help="The table of the notices.")],
+    version: Annotated[int, typer.Argument(metavar="VERSION", min=0, help="The version of the commit.")],
     reason: Reason = "",
 ) -> None:
     (lake, ref), store, now = opened(name), required_store(), services.now()

@@ -215,7 +215,7 @@ def _expectation_items(
 def _notice_item(notice: Notice, downstream: Sequence[str], now: datetime) -> AttentionItem:
     text, reaches = notice_text(notice), f" Downstream: {', '.join(downstream)}." if downstream else ""
     what = f"{text}, {ago(notice.committed_at, now)}.{reaches}"
-    step = "Its page says what that commit changed; once marked as seen there, it is marked as seen."
+    step = "Its page says what that commit changed; once marked as seen there, it leaves this list."
     severity = Severity.NOTE if notice.kind in FIRSTS else Severity.WARNING
     return AttentionItem(severity, Cause.UNUSUAL_COMMIT, notice.table, what, step, notice.committed_at, detail=text)
 
@@ -391,7 +391,7 @@ _WORDS: dict[Cause, tuple[str | _Words, str | _Words]] = {
     ),
     Cause.UNUSUAL_COMMIT: (
         lambda items: f"had unusual commits: {_each(items)}",
-        "The page of each says what that commit changed; once marked as seen there, it is marked as seen.",
+        "The page of each says what that commit changed; once marked as seen there, it leaves this list.",
     ),
     Cause.BROKEN_EXPECTATION: (
         lambda items: _expectations(items, "breaks", "break"),

@@ -154,7 +154,7 @@ class Cause(StrEnum):
     NO_HOST = "no_host"
     UNREADABLE = "unreadable"
     EXPIRING_STREAM = "expiring_stream"  # retention deletes, or has deleted, what it has not read
-    UNUSUAL_COMMIT = "unusual_commit"  # of a table: it was unusual
+    UNUSUAL_COMMIT = "unusual_commit"  # of a table: unlike those before it
     BROKEN_EXPECTATION = "broken_expectation"  # of a table, as a host judged it
     FAILING_WEBHOOK = "failing_webhook"  # nobody is told of all this
     FAILING_STREAM = "failing_stream"

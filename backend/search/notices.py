@@ -16,13 +16,16 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import pairwise
+from typing import Any
+
+import orjson
 
 from backend.caches import Lru
 from backend.format import cut, duration_text, percent
 from backend.lake.history.history import clauses_text, condition_shape, predicate_text, stream_of
 from backend.lake.history.timeline import rhythm, silences
 from backend.lake.lake import Lake
-from backend.lake.model import Commit, Metadata, TableRef
+from backend.lake.model import Commit, Metadata, Snapshot, TableRef
 from backend.lake.table.metadata_diff import InForce, compare
 from backend.lake.table.schema import column_types, physical_names, show_partition
 from backend.search.notice import FIRSTS, Key, Measure, Notice
@@ -52,12 +55,14 @@ _OWN_PROPERTIES = ("delta.columnMapping.maxColumnId", "delta.rowTracking.materia
 _FASTER = 4.0  # a row or a second, than ever before
 _CLOCKS_APART = timedelta(days=2)  # a writer's, its time zone and ours
 _STOOD = timedelta(minutes=2)
+_MOST_COMPARED, _LEAST_COPIED = 1_000, 10  # files whose statistics are held against each other; rows of one
 _LEAST_TOUCHED = 0.01  # of the rows, by a statement that was to touch few
 LEAST_COMMITS, MOST_SHAPES = 5, 2
 _IN_TIME = re.compile(r"=(?:19|20)\d\d(?:-?(?:0[1-9]|1[0-2])|(?!\d))")  # a day, a month, a year: written, then finished
 _EVERY_ROW = "every row"
 
 Seen = tuple[Measure, str, str, str]  # what, of which column, property …, before and after
+Mends = Callable[[Held, Held, Commit | None], bool]  # whether, of the version before, a later one and its commit
 
 
 # what a writer always did --------------------------------------------------------------------------------------
@@ -187,7 +192,7 @@ class TableJudge:
     ref: TableRef
     earlier: Callable[[], Sequence[Commit]] = tuple
     _past: list[tuple[Held, Commit | None]] = field(default_factory=list)
-    _open: dict[Key, tuple[Notice, Callable[[Held], bool]]] = field(default_factory=dict)  # what says that it is mended
+    _open: dict[Key, tuple[Notice, Mends]] = field(default_factory=dict)
     _young: dict[Key, Notice] = field(default_factory=dict)  # open, and not told yet
     _metadata: Metadata | None = None
     _changes: set[tuple[Measure, str, str]] = field(default_factory=set)  # what was set at some time
@@ -200,11 +205,12 @@ class TableJudge:
     def see(self, held: Held, commit: Commit | None, streams: Mapping[str, str]) -> Iterator[Notice]:
         """What this version did, and former notices that it mends. `streams`: the names of query ids."""
         firsts = [*self._set_first(held.metadata), *self._wrote_first(commit)]
-        num_rows = self._past[-1][0].num_rows if self._past else None
+        previous = self._past[-1][0] if self._past else held
+        num_rows = previous.num_rows if self._past else None
         firsts += self._habits.see(commit, held.metadata, num_rows) if commit else []
         yield from self.stood(commit.committed_at if commit else None)
         for key, (notice, is_mended) in list(self._open.items()):
-            if is_mended(held):
+            if is_mended(previous, held, commit):
                 del self._open[key]
                 if self._young.pop(key, None) is None:
                     yield replace(notice, mended_at=held.version)
@@ -226,7 +232,7 @@ class TableJudge:
             share = f" ({percent(held.copied / held.num_rows)} of the table)" if held.num_rows else ""
             copies = Measure.COPIED, "", "none", f"{held.copied:,}{share}"
             notice = self._notice(copies, commit, streams)
-            self._open[notice.key] = notice, lambda later: later.copied <= held.copied / 2
+            self._open[notice.key] = notice, partial(_are_gone, held.copied)
             yield notice
         told = [each for each in steps(past) if each.column is not None and self._is_told(each)]
         if not any(kind is Measure.DELETED for kind, *_ in firsts):
@@ -242,13 +248,12 @@ class TableJudge:
             else:
                 yield notice
 
-    def _undone(self, notice: Notice, num_rows: int | None, held: Held) -> Callable[[Held], bool] | None:
+    def _undone(self, notice: Notice, num_rows: int | None, held: Held) -> Mends | None:
         """What tells of a later version that it mends this; None where no version can. `num_rows`: those before."""
         if notice.kind is Measure.TWICE:
-            return lambda _: not self._habits.is_twice(notice.subject)
+            return lambda *_: not self._habits.is_twice(notice.subject)
         if notice.kind is Measure.DELETED and num_rows is not None and held.num_rows is not None:
-            half = (num_rows + held.num_rows) / 2
-            return lambda later: later.num_rows is not None and later.num_rows >= half
+            return partial(_is_restored, (num_rows + held.num_rows) / 2)
         return None
 
     @property
@@ -407,9 +412,41 @@ class NoticeLooks:
     def _judged(self, judge: TableJudge, ref: TableRef, low: int, high: int) -> Mapping[Key, Notice]:
         versions = spread(self._lake.versions(ref), high - low + 1, within=(low, high))
         history = self._lake.history(ref, starting_version=low, ending_version=high)
-        commits = {commit.version: commit for commit in history}
-        held, streams = held_at(self._numbers, self._lake, ref, versions), self._streams()
-        return {notice.key: notice for one in held for notice in judge.see(one, commits.get(one.version), streams)}
+        commits, streams, found = {commit.version: commit for commit in history}, self._streams(), dict[Key, Notice]()
+        for held in held_at(self._numbers, self._lake, ref, versions):
+            commit = commits.get(held.version)
+            if held.num_files <= _MOST_COMPARED and (commit is None or commit.may_change_rows):
+                held = replace(held, copied=_copied_rows(self._lake.snapshot(ref, held.version)))
+            found |= {notice.key: notice for notice in judge.see(held, commit, streams)}
+        return found
+
+
+def _copied_rows(snapshot: Snapshot) -> int:
+    """Rows of files that hold, by their statistics, what another file holds: number of rows, bounds and nulls of every
+    column are the same, apart from columns in which each file is unlike all others, as when it was loaded.
+
+    Two columns at least have to tell most files apart: of a table of few different values nothing is said.
+    """
+    files = snapshot.columns(("stats", "num_records"))
+    rows, sections = list[int](), list[list[Mapping[str, Any]]]()
+    for num_rows, text in zip(files["num_records"].to_pylist(), files["stats"].to_pylist(), strict=True):
+        try:
+            document = orjson.loads(text or "{}")
+            bounds = [document.get(name) for name in ("minValues", "maxValues", "nullCount")]
+        except (orjson.JSONDecodeError, AttributeError):  # none that Delta knows: the file is told from no other
+            continue
+        if num_rows is not None and num_rows >= _LEAST_COPIED and all(isinstance(each, dict) for each in bounds):
+            rows.append(num_rows)
+            sections.append(bounds)
+    columns = []
+    for name in {name for one in sections for name in one[0]}:
+        values = [orjson.dumps([section.get(name) for section in one]) for one in sections]
+        columns.append((len(set(values)), values))
+    shared = [(distinct, values) for distinct, values in columns if distinct < len(rows)]
+    if sum(2 * distinct >= len(rows) for distinct, _ in shared) < 2:
+        return 0
+    seen = Counter(zip(rows, *(values for _, values in shared), strict=True))
+    return sum((count - 1) * num_rows for (num_rows, *_), count in seen.items())
 
 
 def _is_anew(before: tuple[Held, Commit | None], after: tuple[Held, Commit | None]) -> bool:
@@ -436,7 +473,17 @@ def _bound(held: Held, column: str, measure: Measure) -> object:
     return totals and (totals.highest if measure is Measure.HIGHEST else totals.lowest)
 
 
-def _is_back(found: Suggestion, held: Held) -> bool:
+def _are_gone(copies: int, before: Held, held: Held, _: Commit | None) -> bool:
+    """Whether half of them were taken out; files that were written anew, as by OPTIMIZE, only hide them."""
+    return held.copied <= copies / 2 <= (before.num_rows or 0) - (held.num_rows or 0)
+
+
+def _is_restored(least: float, _: Held, held: Held, commit: Commit | None) -> bool:
+    """Whether it has so many rows again; new ones, as a table that grows gets them, bring none back."""
+    return bool(commit and commit.operation == "RESTORE") and (held.num_rows or 0) >= least
+
+
+def _is_back(found: Suggestion, _: Held, held: Held, __: Commit | None) -> bool:
     """Half of the step or more is taken back."""
     if found.measure is Measure.ROWS:
         return held.num_rows is not None and held.num_rows >= (found.before + found.after) / 2

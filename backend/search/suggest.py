@@ -5,7 +5,6 @@ times) is no finding: a condition is suggested where one step is far larger than
 """
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -35,7 +34,6 @@ _LEAST_NULLS, _LEAST_LOSS = 0.01, 0.3
 _LEAST_CLEAN = 5  # versions without a null
 _LEAST_ROWS, _LEAST_SHARE = 20, 0.01  # of the first version, and of them with a value that is gone
 _LEAST_WHOLE, _WHOLE_ABOVE = 0.05, 3.0  # more of all numbers, and so much more often than before
-_MOST_COMPARED, _LEAST_COPIED = 1_000, 10  # files whose statistics are held against each other; rows of one
 _MOST_TIMES, _MOST_VALUES = 4, 30  # columns; values of one that are held against each other
 
 
@@ -70,7 +68,7 @@ class Held:
     whole: Mapping[str, int] = field(default_factory=dict)  # rows with a whole number, of columns of fractions
     values: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # rows of each, of columns with few
     num_files: int = 0
-    copied: int = 0  # rows of files whose statistics another file has as well
+    copied: int = 0  # rows of files whose statistics another file has as well, where they were compared
 
 
 # reading -------------------------------------------------------------------------------------------------------------
@@ -117,39 +115,8 @@ def _held(reading: Reading, snapshot: Snapshot, source: str) -> Held:
     top = set(column_names(snapshot.metadata))
     names = [name for name in columns_with_stats(snapshot.metadata) if name in top][:MOST_COLUMNS]
     totals = {each.column: each for each in column_totals(snapshot, names)} if names else {}
-    held = Held(
-        snapshot.version, snapshot.num_rows, totals, metadata=snapshot.metadata, num_files=snapshot.num_files,
-        copied=_copied_rows(snapshot) if source == _BY_LOG and snapshot.num_files <= _MOST_COMPARED else 0,
-    )  # fmt: skip
+    held = Held(snapshot.version, snapshot.num_rows, totals, metadata=snapshot.metadata, num_files=snapshot.num_files)
     return held if source == _BY_LOG else _with_rows(reading, snapshot, held, orjson.loads(source))
-
-
-def _copied_rows(snapshot: Snapshot) -> int:
-    """Rows of files that hold, by their statistics, what another file holds: number of rows, bounds and nulls of every
-    column are the same, apart from columns in which each file is unlike all others, as when it was loaded.
-
-    Two columns at least have to tell most files apart: of a table of few different values nothing is said.
-    """
-    files = snapshot.columns(("stats", "num_records"))
-    rows, sections = list[int](), list[list[Mapping[str, Any]]]()
-    for num_rows, text in zip(files["num_records"].to_pylist(), files["stats"].to_pylist(), strict=True):
-        try:
-            document = orjson.loads(text or "{}")
-            bounds = [document.get(name) for name in ("minValues", "maxValues", "nullCount")]
-        except (orjson.JSONDecodeError, AttributeError):  # none that Delta knows: the file is told from no other
-            continue
-        if num_rows is not None and num_rows >= _LEAST_COPIED and all(isinstance(each, dict) for each in bounds):
-            rows.append(num_rows)
-            sections.append(bounds)
-    columns = []
-    for name in {name for one in sections for name in one[0]}:
-        values = [orjson.dumps([section.get(name) for section in one]) for one in sections]
-        columns.append((len(set(values)), values))
-    shared = [(distinct, values) for distinct, values in columns if distinct < len(rows)]
-    if sum(2 * distinct >= len(rows) for distinct, _ in shared) < 2:
-        return 0
-    seen = Counter(zip(rows, *(values for _, values in shared), strict=True))
-    return sum((count - 1) * num_rows for (num_rows, *_), count in seen.items())
 
 
 def _with_rows(reading: Reading, snapshot: Snapshot, held: Held, key: Sequence[str]) -> Held:
