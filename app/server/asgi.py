@@ -101,6 +101,7 @@ def main() -> int:
     reason = viewer.read_only_reason()
     _log.info("serving", address=settings.ui.address, port=settings.port, read_only=reason)
     connections.allow_files()
+    connections.keep_what_is_unsent()
     app = build_app()  # which tells Streamlit where our settings lie
     config.get_config_options(force_reparse=True)
     viewer.believe_header(settings.ui)

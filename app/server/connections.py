@@ -10,6 +10,7 @@ import socket
 
 import h11
 import structlog
+from streamlit.runtime.forward_msg_queue import ForwardMsgQueue
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 REQUEST_S = 10.0  # from the connection, or the first byte of a further request, until all of it has come
@@ -74,3 +75,22 @@ def allow_files() -> None:
     wanted = 4 * MOST if hard == resource.RLIM_INFINITY else min(4 * MOST, hard)
     if resource.RLIM_INFINITY != soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def keep_what_is_unsent() -> None:
+    """What a run of the page has drawn reaches the browser, also where a live region is drawn again before it was sent.
+
+    Streamlit drops what that region drew in the first run and still tells the browser that this run is complete. So the
+    browser took the region away, and a list in it lost the keyboard; what stands below came to a wrong place.
+    """
+    clear = ForwardMsgQueue.clear
+
+    def kept(
+        self: ForwardMsgQueue, retain_lifecycle_msgs: bool = False, fragment_ids_this_run: list[str] | None = None
+    ) -> None:
+        if retain_lifecycle_msgs and fragment_ids_this_run:
+            self._delta_index_map = {}  # what comes is sent after it, not in its place
+        else:
+            clear(self, retain_lifecycle_msgs, fragment_ids_this_run)
+
+    ForwardMsgQueue.clear = kept  # type: ignore[method-assign]

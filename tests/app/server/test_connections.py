@@ -13,9 +13,12 @@ from pathlib import Path
 import pytest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+from streamlit.runtime.forward_msg_queue import ForwardMsgQueue
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
+from app.server import connections
 from app.server.connections import MESSAGE_BYTES, MOST, REQUEST_S, BrowserConnection
 from tests.worlds.pages.serving import Served, got, serving
 from tests.worlds.processes import wait_until
@@ -174,3 +177,27 @@ def has_end_of(connection: socket.socket) -> bool:
     ends = (connection.getpeername()[1], connection.getsockname()[1])
     rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return ends in {(int(row[1].rpartition(":")[2], 16), int(row[2].rpartition(":")[2], 16)) for row in rows}
+
+
+def test_what_a_live_region_drew_is_sent_also_where_it_is_drawn_again_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the browser takes it away: the run that drew it says that it is complete."""
+    monkeypatch.setattr(ForwardMsgQueue, "clear", ForwardMsgQueue.clear)
+    connections.keep_what_is_unsent()
+    queue, drawn, finished = ForwardMsgQueue(), ForwardMsg(), ForwardMsg()
+    drawn.delta.fragment_id, drawn.metadata.delta_path[:] = "region", [0, 3]
+    drawn.delta.new_element.markdown.body = "first"
+    finished.script_finished = ForwardMsg.FINISHED_SUCCESSFULLY
+    again = ForwardMsg()
+    again.CopyFrom(drawn)
+    again.delta.new_element.markdown.body = "again"
+
+    queue.enqueue(drawn)
+    queue.enqueue(finished)
+    queue.clear(retain_lifecycle_msgs=True, fragment_ids_this_run=["region"])  # as Streamlit does before it draws it
+    queue.enqueue(again)
+    assert queue.flush() == [drawn, finished, again]
+    assert queue.is_empty()
+
+    queue.enqueue(drawn)
+    queue.clear(retain_lifecycle_msgs=True)  # the whole page is drawn anew
+    assert queue.is_empty()
