@@ -43,6 +43,15 @@ if (!window.weirActs) {
 export default function () {}
 """
 _one_entry = st.components.v2.component("weir_one_entry", js=_JS)
+# Streamlit drops a click that it cannot send. A connection that is there again within a second is not worth a word.
+_NOT_CONNECTED = """<style>
+@keyframes weir-late { from { visibility: hidden } to { visibility: visible } }
+.stApp:not([data-test-connection-state="CONNECTED"])::after {
+  content: "Not connected: clicks are lost until the page is connected again.";
+  position: fixed; inset: 0 0 auto 0; z-index: 1000000; padding: 0.5rem; text-align: center; font-weight: 600;
+  color: #000; background: #F2B84B; animation: weir-late 0s 1s both;
+}
+</style>"""
 
 
 # sidebar ---------------------------------------------------------------------------------------------------------
@@ -58,6 +67,7 @@ def sidebar(*, on_table_page: bool) -> None:
             st.info(reason, icon=":material/lock:")
         lists.listen_to_keys()
         _one_entry(key="one_entry", height=1)
+        st.html(_NOT_CONNECTED)
     if st.session_state.pop(_PICKED, False) and not on_table_page:
         navigation.go("table", {state.TABLE: state.table()})
 

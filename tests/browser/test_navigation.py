@@ -124,6 +124,33 @@ def test_arrows_move_enter_opens_and_a_click_still_does(page: Page, tmp_path: Pa
     assert viewer.complaints == []
 
 
+SOCKETS = """
+const Socket = window.WebSocket
+window.cut = false; window.sockets = []
+window.WebSocket = class extends Socket {
+  constructor(address, ...rest) {
+    super(window.cut ? address.replace("_stcore", "nowhere") : address, ...rest)
+    window.sockets.push(this)
+  }
+}"""
+SAYS = """() => getComputedStyle(document.querySelector(".stApp"), "::after").content.includes("Not connected")"""
+
+
+@pytest.mark.ci
+def test_a_page_without_its_server_says_so_and_goes_on_where_it_was(page: Page, viewer: Viewer) -> None:
+    page.add_init_script(SOCKETS)
+    viewer.open("history", table=LONG)
+    assert not page.evaluate(SAYS)
+    for _ in range(2):
+        page.evaluate("() => { window.cut = true; window.sockets.at(-1).close() }")
+        page.wait_for_function(SAYS)
+        page.evaluate("() => { window.cut = false }")
+        page.wait_for_function(f"() => !({SAYS})()")
+    viewer.complaints.clear()  # about the connection that was cut
+    viewer.go("Files")
+    viewer.heading("history")
+
+
 @pytest.mark.soak
 def test_a_tick_moves_no_list_and_two_lead_to_their_changes(viewer: Viewer) -> None:
     viewer.open("history", table=LONG)
