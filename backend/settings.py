@@ -99,7 +99,7 @@ class StoreSettings(Section):
         ),
     ] = SecretStr("")
     progress_retention_days: Annotated[
-        float, Field(gt=0, description="How long each batch's progress is kept, with what Spark said of it, in days.")
+        float, Field(gt=0, description="Days for which each batch's progress is kept, with Spark's own report.")
     ] = 7.0
     progress_max_rows: Annotated[
         int, Field(ge=1, description="Most batches whose progress is kept; the oldest go first.")

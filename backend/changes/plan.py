@@ -139,8 +139,8 @@ def _hint_for_rows(low: int, high: int, first_covered: int | None, *, is_too_lar
         return f"the change feed answers from v{first_covered} on: compare v{first_covered} or later, not v{low}"
     if is_too_large:
         return (
-            "compare on the stream host (--on host), or name the method (key_join or multiset) to read them here all "
-            "the same, or raise WEIR_LAKE__DIFF_MAX_BYTES"
+            "compare on the stream host (--on host); or name the method (key_join or multiset) to read them here "
+            "anyway; or raise WEIR_LAKE__DIFF_MAX_BYTES"
         )
     return "set delta.enableChangeDataFeed = true on the table: changes from then on stay comparable row by row"
 

@@ -99,7 +99,7 @@ def attention(
     items.extend(map(_resting_item, resting))
     items.extend(_notice_item(notice, streams_reached(notice.uri, streams), now) for notice in noticed)
     if webhook_error:
-        what, step = f"Nobody is told of what needs attention: {webhook_error}.", "It is tried again by itself."
+        what, step = f"The webhook cannot be reached: {webhook_error}.", "It is tried again by itself."
         items.append(AttentionItem(Severity.WARNING, Cause.FAILING_WEBHOOK, "notify.webhook", what, step))
     return _in_order(items)
 

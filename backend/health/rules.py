@@ -28,9 +28,9 @@ PACE_AFTER_S = 600.0  # a load of a minute says nothing of a day
 PARTITION_TABLE_BYTES = 1_000_000_000_000
 _NOT_WRITES = ("OPTIMIZE", "VACUUM", "RESTORE", "REORG", "CLONE")
 URGENCY = (
-    f"It is urgent where merging spares {MANY_SPARED} files or more and {READ_GAIN:.0%} of a full read, "
-    "counting each opened file as 4 MB, as Spark does; else a remark. So are as many partitions that hold less than "
-    "one file should: merging does not help them."
+    f"It is a warning where merging spares {MANY_SPARED} files or more and {READ_GAIN:.0%} of a full read. "
+    "Each opened file counts as 4 MB, as in Spark. Below that it is a note. The same holds for partitions smaller than "
+    "one file should be; merging does not help them."
 ).replace("%", " %")
 
 

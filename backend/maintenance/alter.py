@@ -240,7 +240,7 @@ def _risks(snapshot: Snapshot, asked: Alter, after: Mapping[str, str], users: Us
         elif asked.add_columns:
             yield f"{reader.stream} reads the table: it stops once at the new column, and goes on when it is started"
     if asked.rename_columns or asked.drop_columns:
-        yield "queries that name the column fail from here on; versions before have it as it was"
+        yield "queries that name the column fail from now on; earlier versions keep it"
 
 
 def _way_back(snapshot: Snapshot, asked: Alter, properties: list[str]) -> str:

@@ -221,7 +221,7 @@ def _of_versions(lake: Lake, snapshot: Snapshot, users: Users, deleted: frozense
             yield Need(f"{kept.reason}; which files that needs is not known: {exc.message}", unknown=True)
             continue
         if hit:
-            yield Need(f"{kept.reason}; {things(len(hit), 'file')} of it would be deleted", kept.way_out)
+            yield Need(f"{kept.reason}; {things(len(hit), 'file')} of that version would be deleted", kept.way_out)
 
 
 def _of_clones(lake: Lake, snapshot: Snapshot, deleted: frozenset[str], now: datetime) -> Iterator[Need]:

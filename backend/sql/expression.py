@@ -23,7 +23,7 @@ MOST_PATTERN = 1_000  # characters: a LIKE takes its length times that of the te
 _HINT = "such as amount >= 0 AND status = 'open' for one row, sum(amount) or count(DISTINCT customer_id) for all"
 _ONE = "no SELECT, FROM or ;  of an aggregate a condition goes into FILTER (WHERE …)"
 _TOO_DEEP, _FLATTER = "the expression is nested too deeply", "say it with fewer parentheses"
-_SHORTER = "say it shorter, or look for a part of it by contains(…)"
+_SHORTER = "shorten it, or search for a part of it with contains(…)"
 _BEFORE, _AFTER = "SELECT (\n", "\n) AS value FROM rows"
 _QUOTED = r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*"""  # where a word is not one of SQL's
 _IS_NAN = re.compile(rf"{_QUOTED}|\bIS\s+(?P<negated>NOT\s+)?NAN\b", re.IGNORECASE)

@@ -463,4 +463,4 @@ def _hint(exc: Exception) -> str:
         return "cast to a wider type first, such as amount::DOUBLE"
     if isinstance(exc, duckdb.BinderException):
         return "look at the types: a value may have to be cast, such as id::VARCHAR or '2026-01-31'::DATE"
-    return "try a part of it by itself, or over fewer columns"
+    return "run a part of it alone, or over fewer columns"

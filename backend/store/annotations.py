@@ -78,7 +78,7 @@ class Pins:
             act = unfinished_act(connection, ref.name, of_table=True)
             if act is not None and act.kind is JobKind.VACUUM:
                 raise StreamRefusedError(
-                    f"pin {ref.name}: a vacuum of it is under way", hint="`weir jobs` says how far that is"
+                    f"pin {ref.name}: a VACUUM of this table is running", hint="`weir jobs` says how far that is"
                 )
             made = Pin(ref.uri, version, actor.name, reason.strip(), now, called, until)
             outcome = f"v{version}{f' as {called}' if called else ''}{f', until {utc_text(until)}' if until else ''}"

@@ -296,8 +296,8 @@ def _upgrade(connection: Connection, metadata: sa.MetaData) -> None:
     if revision < BASELINE:
         raise StoreError(
             f"an earlier Weir made the control store: its schema is {revision}, the oldest that is read is {BASELINE}",
-            hint=f"open it once with the Weir of 2026-11-28, which brings it to {BASELINE}, or point WEIR_STORE__URL "
-            "at a new store, in which hosts declare their streams anew and the audit trail begins",
+            hint=f"open it once with the Weir of 2026-11-28, which brings it to {BASELINE}; or point WEIR_STORE__URL "
+            "at a new store: hosts declare their streams there again, and a new audit trail begins",
         )
     try:
         command.upgrade(config, "head")

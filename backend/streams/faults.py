@@ -206,7 +206,7 @@ TWELVE = (
 
 ROWS_CHANGED = Fault(
     "The source changed rows",
-    "The stream reads appended rows alone, and a commit ahead of it rewrites files: to update, merge, overwrite, or "
+    "The stream reads only appended rows, and the next commits rewrite files: they update, merge, overwrite or "
     "delete some of their rows.",
     "Read the change feed to take such commits in, or set skipChangeCommits on the source to pass over them. With "
     "ignoreChanges the rewritten files are read whole: rows come twice, unless the sink is an upsert. Then start the "
@@ -216,17 +216,17 @@ ROWS_CHANGED = Fault(
 )
 ROWS_DELETED = Fault(
     "The source deleted whole files of rows",
-    "The stream reads appended rows alone, and a commit ahead of it drops files and adds none: it deletes partitions, "
-    "or every row of a file.",
-    "Read the change feed to delete the rows downstream as well, or set ignoreDeletes on the source to pass over such "
-    "commits: the stream's table keeps the rows. Then start the stream.",
+    "The stream reads only appended rows, and one of the next commits only removes files. It deletes partitions, or "
+    "every row of a file.",
+    "Read the change feed to delete the rows downstream as well. Or set ignoreDeletes on the source to skip such "
+    "commits: the stream's table then keeps the rows. Then start the stream.",
     APPENDS,
     ("DELTA_SOURCE_IGNORE_DELETE",),
 )
 STATE_LOST = Fault(
     "The state is gone or damaged",
-    "Files are missing below the folder that holds what the stream remembers: keys that it has seen, aggregates, rows "
-    "that wait for a join. A backup left them out, or somebody deleted them.",
+    "Files of the stream's state are missing: keys that it has seen, aggregates, rows that wait for a join. A backup "
+    "left them out, or somebody deleted them.",
     f"Restore the whole checkpoint, state and all, from one backup. {ELSE_RESET}.",
     CHECKPOINT,
     (
@@ -243,8 +243,8 @@ STATE_CHANGED = Fault(
 )
 CONFLICT = Fault(
     "Another writer changed the same files",
-    "A DELETE, UPDATE, MERGE or OPTIMIZE of somebody else committed while the batch ran, and touched files that the "
-    "batch had read. Nothing was written.",
+    "A DELETE, UPDATE, MERGE or OPTIMIZE by another writer committed while the batch ran. It touched files that the "
+    "batch had read, so nothing was written.",
     "Restart the stream: the batch runs again. Keep such statements to hours in which the stream is stopped, or to "
     "partitions that it does not change.",
     classes=CONFLICTS,
@@ -259,7 +259,7 @@ RECORDS_LOST = Fault(
 OLD_CHECKPOINT = Fault(
     "The checkpoint is older than the sink",
     "An older copy of the checkpoint was put back. The sink skips the batches that it has, whatever is in them now.",
-    "Put back the newest checkpoint, or the sink as it was then.",
+    "Put back the newest checkpoint, or restore the sink to that time.",
     SINK,
     shown="Spark goes on, and rows are missing from the sink",
 )
@@ -275,7 +275,7 @@ KEYS_CHANGED = Fault(
     "The sink's keys were changed. It would not find the rows that are there, and write each of them a second time.",
     f"Declare the keys that it had. To go on with the new ones, start over. {RESET}.",
     SINK,
-    words=("holds rows by the keys",),
+    words=("is keyed by",),
 )
 FILE_UNREADABLE = Fault(
     "A file cannot be read to its end",
@@ -294,11 +294,11 @@ MISFIT = Fault(
 )
 CHANGE_REFUSED = Fault(
     "A change that its table cannot take",
-    "Nothing says which of two changes of a key is the newer one, or the change has no place or no key. It stands in "
-    "the batch that was planned, so that every start meets it again.",
-    "Do what the message says. Two changes at one place: have the connector number them by "
-    "provide.transaction.metadata=true. For those that are there, lengthen the sink's sequence by what orders them, "
-    "such as the record's offset, or drop one by an expectation. Then restart the stream.",
+    "Nothing tells which of two changes of a key is newer, or a change has no position or no key. It is in the planned "
+    "batch, so every start meets it again.",
+    "Do what the message says. For two changes at one position, let the connector number them: "
+    "provide.transaction.metadata=true. For those already read, add what orders them to the sink's sequence, such as "
+    "the record's offset. Or drop one by an expectation. Then restart the stream.",
     words=("nothing orders", "cannot be ordered", "Delta keeps as null", "the source truncated the table"),
     recurs=True,
 )

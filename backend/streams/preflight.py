@@ -319,7 +319,7 @@ def check_sink(start: PlannedStart) -> Iterator[Check]:
             return
         keys = next((of.keys for of in declared.tables if of.uri == output.uri), ())
         if table.num_files and (before := keys_before(table.metadata.configuration, keys)):
-            yield faults.KEYS_CHANGED.found(f"Its rows are written by the keys {before}, others are declared")
+            yield faults.KEYS_CHANGED.found(f"The table is keyed by {before}, the stream declares other keys")
             return
     if checkpoint is not None and checkpoint.is_empty and files:
         detail = f"The checkpoint is empty and the table holds {things(files, 'file')}: all is written again"

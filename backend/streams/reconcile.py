@@ -143,7 +143,7 @@ def why_nobody_can(
     if able and len(full) == len(able):
         streams = sum(running[host.host_id] for host in full)
         shown = f"{things(streams, 'stream')} on {things(len(full), 'host')}"
-        return f"no host has room for it: {shown}, and host.max_streams allows no more"
+        return f"no host has room for it: {shown}, the most that host.max_streams allows"
     return ""
 
 

@@ -115,7 +115,7 @@ def why_never(declared: StreamDeclaration) -> str:
     if declared.is_attached:
         return f"another Spark application runs it: {declared.pipeline}"
     if quarantine_of(declared) is None:
-        return "no expectation of it quarantines rows"
+        return "none of its expectations quarantines rows"
     sinks = (declared.sink, *(output.sink for output in declared.also))
     return next((_TOO_LATE[sink] for sink in sinks if sink in _TOO_LATE), "")
 

@@ -269,7 +269,7 @@ def why_refused(
     if level is ResetLevel.FROM and (declared.is_view or not declared.inputs):
         return "a view is computed from all rows each time"
     if level is ResetLevel.UNDO and not set_aside:
-        return "no checkpoint of it was set aside"
+        return "it has no checkpoint that was set aside"
     return ""
 
 

@@ -123,7 +123,7 @@ class Dropping:
         for place in (f"{folder}/{TABLE}", folder):
             self.files.remove(spark_uri(place))
         left = self.files.exists(spark_uri(folder))
-        proof = Proof("nothing is left of it", not left, f"{folder} is {'still there' if left else 'gone'}")
+        proof = Proof("nothing of it is left", not left, f"{folder} is {'still there' if left else 'gone'}")
         return ActResult(f"{self.act.name} is deleted", None, {}, (proof,))
 
     def _begin(self, listener: ActListener, phase: str) -> str:

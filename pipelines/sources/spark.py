@@ -238,7 +238,7 @@ class SparkSource:
 
     def read(self, inputs: Inputs) -> DataFrame:
         if inputs.versions is not None:
-            hint = "read a streaming table of it"
+            hint = "read the source into a streaming table, and that table here"
             raise SpecError(f"a materialized view cannot read a stream of {self.describe()}", hint=hint)
         columns = parse_schema(inputs.session, self.schema) if self.schema else None
         if columns is not None and inputs.schemas is not None:  # nobody needs its secrets

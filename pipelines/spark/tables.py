@@ -261,7 +261,7 @@ def fit_table(session: SparkSession, table: TableSpec, schema: StructType, uri: 
 
 
 def keys_changed(table: TableSpec, before: str) -> str:
-    return f"{table.name} holds rows by the keys {before}, and is declared with {', '.join(table.keys)}"
+    return f"{table.name} is keyed by {before}, but declared with {', '.join(table.keys)}"
 
 
 def properties_of(session: SparkSession, uri: str) -> tuple[dict[str, str], int]:

@@ -140,7 +140,7 @@ class TableExpectations:
                 hint = f"did you mean {near[0]}?" if near else "name a table that a stream writes, or one by its URI"
                 yield self._problem(f"{name} is not a declared table", hint)
         if not self.rules:
-            yield self._problem("nothing is expected of it", 'name a rule, such as fresh("15 minutes")')
+            yield self._problem("it has no expectation", 'name a rule, such as fresh("15 minutes")')
         for rule in self.rules:
             if problem := _wrong(rule):
                 yield self._problem(*problem)

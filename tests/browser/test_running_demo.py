@@ -6,13 +6,14 @@ Each effect is looked up outside the page.
 import os
 import re
 import signal
+from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from tests.worlds.browser.viewer import Viewer
-from tests.worlds.browser.weir import RUNNING, STREAMS, Weir, batches, states
+from tests.worlds.browser.weir import RUNNING, STREAMS, Weir, batches, demo, states
 from tests.worlds.processes import wait_until
 from tests.worlds.streams.demo_ledger import Ledger
 
@@ -23,6 +24,18 @@ OTHERS = [name for name in STREAMS if name != NAME]
 FED = [name for name in OTHERS if not name.startswith("gold")]  # one of those reads what the stopped stream writes
 LAST = "gold_orders_by_status"
 MANY_FILES = "bronze/bronze_events"
+CALM_MINUTES = float(os.environ.get("WEIR_TEST_CALM_MINUTES", "30"))
+# Four times a second: how far has what stands below the list of what needs attention moved?
+WATCH_SHIFTS = """() => {
+  const below = () => document.querySelector(".st-key-overview_lists").getBoundingClientRect().top
+  let top = below()
+  window.shifts = []
+  setInterval(() => {
+    const moved = Math.round(below() - top)
+    if (moved) window.shifts.push([Math.round(performance.now() / 1000), moved])
+    top += moved
+  }, 250)
+}"""
 
 
 def silver_ids(weir: Weir) -> list[str]:
@@ -170,3 +183,18 @@ def table(weir: Weir) -> DeltaTable:
 
 def files(weir: Weir) -> int:
     return len(table(weir).file_uris())
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(CALM_MINUTES * 60 + 900)
+def test_overview_hardly_ever_moves(page: Page, tmp_path: Path) -> None:
+    """Over the demo as people start it."""
+    with demo(tmp_path / "demo") as weir:
+        page.goto(weir.url)
+        expect(page.locator(".st-key-overview_streams")).to_be_visible()
+        page.wait_for_timeout(120_000)  # the first batches of all streams
+        page.evaluate(WATCH_SHIFTS)
+        page.wait_for_timeout(CALM_MINUTES * 60_000)
+        shifts = page.evaluate("window.shifts")
+        page.screenshot(path=tmp_path / "overview.png", full_page=True)
+    assert len(shifts) <= 2 and all(abs(pixels) <= 40 for _, pixels in shifts), shifts

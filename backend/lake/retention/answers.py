@@ -167,7 +167,7 @@ def _by_age(
         refused = f"Delta 4.1 and later refuse it, even if its files are there: {rule}"
         return Answer(Reach.NO, (refused,), until, is_promise=True, extension=extension)
     if run.data_files is DataFiles.AT_RISK and (files is None or files.checked < files.total):
-        reason = "a VACUUM with a shorter retention than the table's may have deleted files of it"
+        reason = "a VACUUM with a shorter retention than the table's may have deleted its files"
         return Answer(Reach.UNKNOWN, (reason, rule), until, extension=extension)
     is_cleanable = any(checkpoint > version for checkpoint in facts.checkpoints)
     if log_until is not None and runs.now < log_until < until and is_cleanable:

@@ -143,7 +143,7 @@ def test_what_was_seen_is_told_no_more(weir: Weir, risen: Path) -> None:
     (item,) = [each for each in weir("health", "--json").document["attention"] if each["cause"] == "unusual_commit"]
     assert item["subject"] == "orders" and "at v8, WRITE" in item["what"]
     store.told.failed("the webhook answers HTTP 500", now=store.now())
-    assert "warning: webhook notify.webhook: Nobody is told of what needs attention: the webhook" in weir("health").out
+    assert "warning: webhook notify.webhook: The webhook cannot be reached: the webhook" in weir("health").out
     assert weir("seen", "orders", "8").code == 4
     assert "Told no more: highest amount" in weir("seen", "orders", "8", "--reason", "agreed").out
     assert store.noticed.open() == [] and weir("seen", "orders", "8", "--reason", "agreed").code == 4

@@ -334,5 +334,5 @@ def test_a_requeue_that_cannot_be_is_refused_before_a_job_is_asked_for(weir: Wei
     assert (running.code, "it is running: stop it first" in running.err) == (4, True)
     plain = replace(stopped.declarations()[NAME], side_tables=())
     stopped.declare([plain], now=datetime.now(UTC))
-    assert "no expectation of it quarantines rows" in weir("requeue", NAME, "--dry-run").err
+    assert "none of its expectations quarantines rows" in weir("requeue", NAME, "--dry-run").err
     assert stopped.jobs.newest(5) == []

@@ -155,7 +155,7 @@ def test_a_pinned_version_keeps_its_files_until_it_is_let_go_or_ends(orders: Ord
     orders.pin(2)
     planned = orders.vacuum()
     assert len(DeltaTable(orders.table, 2).file_uris()) == 3
-    assert planned.refused == "v2 is pinned by ana: audit of May; 3 files of it would be deleted"
+    assert planned.refused == "v2 is pinned by ana: audit of May; 3 files of that version would be deleted"
     assert planned.way_out == "unpin it: weir unpin orders 2"
     ref, now = orders.lake.find("orders"), datetime.now(UTC)
     for version in (2, 4):
@@ -220,7 +220,7 @@ def test_a_comparison_under_way_keeps_both_versions(orders: Orders, ends: tuple[
     job = orders.store.jobs.submit(asked, now=datetime.now(UTC))
     names = " and ".join(f"v{version}" for version in sorted(ends))
     planned = orders.vacuum()
-    assert planned.refused == f"job {job.job_id} of bo compares {names}; {files} files of it would be deleted"
+    assert planned.refused == f"job {job.job_id} of bo compares {names}; {files} files of that version would be deleted"
     assert f"weir cancel {job.job_id}" in planned.way_out
     orders.store.jobs.cancel(job.job_id, actor=ANA, reason="space", now=datetime.now(UTC))
     assert orders.vacuum().refused == ""

@@ -393,7 +393,7 @@ def test_a_version_is_pinned_once_and_what_is_not_pinned_cannot_be_let_go(store:
 def test_nothing_is_pinned_while_a_vacuum_is_under_way(store: ControlStore) -> None:
     vacuum = replace(JOB, kind=JobKind.VACUUM, subject=ORDERS.name)
     job = store.jobs.submit(vacuum, now=NOW)
-    with pytest.raises(StreamRefusedError, match="a vacuum of it is under way"):
+    with pytest.raises(StreamRefusedError, match="a VACUUM of this table is running"):
         store.pins.add(ORDERS, 1, actor=ANA, reason="audit", now=NOW)
     store.pins.add(OTHER, 1, actor=ANA, reason="audit", now=NOW)
     store.jobs.cancel(job.job_id, actor=ANA, reason="first the pin", now=NOW)

@@ -207,7 +207,7 @@ def test_a_stream_that_no_live_host_can_run_or_has_room_for_says_so() -> None:
     declared = declaration(tags={"host": "gpu"})
     assert why_nobody_can(declared, [host]) == "no host with the tag gpu is up"
     full, other = replace(host, tags=("gpu",), max_streams=2), replace(host, host_id="i", tags=(), max_streams=9)
-    no_room = "no host has room for it: 2 streams on 1 host, and host.max_streams allows no more"
+    no_room = "no host has room for it: 2 streams on 1 host, the most that host.max_streams allows"
     assert why_nobody_can(declared, [full, other], {"h": 2}) == no_room
     assert why_nobody_can(declared, [full, other], {"h": 1}) == ""
     assert why_nobody_can(declared, [full, replace(full, host_id="j", max_streams=None)], {"h": 2}) == ""

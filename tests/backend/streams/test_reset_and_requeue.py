@@ -98,7 +98,7 @@ def test_what_may_not_be_done_says_why() -> None:
     guarded = replace(SILVER, reset_allowed=False)
     assert "reset_allowed=False" in of(declared=guarded).refused
     assert of(ResetLevel.UNDO, declared=guarded).refused == ""
-    assert of(ResetLevel.UNDO, set_aside=()).refused == "no checkpoint of it was set aside"
+    assert of(ResetLevel.UNDO, set_aside=()).refused == "it has no checkpoint that was set aside"
     assert of(state=StreamState.RUNNING).refused == "it is running: stop it first"
 
 
@@ -168,7 +168,7 @@ def test_sql_that_may_not_run_is_refused() -> None:
 
 def test_which_streams_take_rows_again() -> None:
     assert (quarantine_of(PRICED), why_never(PRICED)) == ("silver/x_quarantine", "")
-    assert why_never(SILVER) == "no expectation of it quarantines rows"
+    assert why_never(SILVER) == "none of its expectations quarantines rows"
     assert "no order" in why_never(replace(PRICED, sink="update"))
     assert "each batch replaces its table" in why_never(replace(PRICED, sink="complete"))
     assert "another Spark application" in why_never(replace(PRICED, kind="attached query", pipeline="nightly"))

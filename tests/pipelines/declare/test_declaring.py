@@ -213,7 +213,7 @@ def test_expectations_on_tables_that_cannot_be_judged_are_told_with_their_line(w
         'bronze_lines: unique() names no column (write unique("order_id"), with every column of the key)',
         "bronze_lines: references to 'b', which is no table and column "
         '(write references("customer_id", "silver_customers.id"))',
-        '/lake/others: nothing is expected of it (name a rule, such as fresh("15 minutes"))',
+        '/lake/others: it has no expectation (name a rule, such as fresh("15 minutes"))',
         "gold_lines: rows_per_day: it is written anew each time, so no rows are new "
         "(expect it of a table that it reads)",
         f"bronze_lines: fresh is expected twice, first at {first}",

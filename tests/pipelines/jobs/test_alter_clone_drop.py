@@ -190,7 +190,7 @@ def test_a_purge_is_for_good_and_takes_one_of_two(table: ActTable) -> None:
     with pytest.raises(TableNotFoundError, match="was dropped 2 times"):
         find_dropped(table.settings, NAME)
     result = table.run(table.submit(of_dropped(table, Purge(first.job_id))))
-    assert [(proof.what, proof.holds) for proof in result.proofs] == [("nothing is left of it", True)]
+    assert [(proof.what, proof.holds) for proof in result.proofs] == [("nothing of it is left", True)]
     (left,) = dropped_tables(table.settings)
     assert (left.job_id, left.num_rows) == (second.job_id, 200)
     with pytest.raises(TableNotFoundError, match="no dropped table"):

@@ -148,7 +148,7 @@ def test_a_full_refresh_that_fails_halfway_can_be_taken_back(shop: Callable[...,
 def test_a_table_that_only_grows_is_refused_before_anything_moves(shop: Callable[..., World]) -> None:
     numbers = shop(table_properties={"delta.appendOnly": "true"})
     numbers.lake.process(NAME)
-    with pytest.raises(StreamRefusedError, match="silver_numbers: no checkpoint of it was set aside"):
+    with pytest.raises(StreamRefusedError, match="silver_numbers: it has no checkpoint that was set aside"):
         numbers.ask(ResetLevel.UNDO, "job-0")
     with pytest.raises(StreamRefusedError, match="silver/silver_numbers is append-only"):
         numbers.ask(ResetLevel.FULL, "job-1")
