@@ -17,8 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-from app.run.guard import leader_lives
-from app.run.supervise import GRACE_S, Guard, Service, Supervisor, say
+from app.run.supervise import GRACE_S, Guard, Service, Supervisor, leader_lives, say
 from backend.errors import LakehouseError, SettingsError
 from backend.private_files import open_private, private_folder
 from backend.settings import DEMO, Settings, load_settings

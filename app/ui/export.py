@@ -1,22 +1,45 @@
-"""Every row of what a page shows as a file, by a link that the browser saves.
+"""Rows of a table on the page, every value as it is, and all of them as a file, by a link that the browser saves.
 
 Rule: our own server sends the file while it is read; how far it is, and to end it, is the browser's. Streamlit's
 download button would hold the whole file in memory; where another server serves the pages, there is no link.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import Event
+from typing import Any
 
+import pyarrow as pa
 import streamlit as st
 
 from app import errors, services, viewer
 from app.services import once
+from app.ui.lists import height, opening
+from app.ui.view.frames import NULL, ShownRows, cut_sentence, exact_numbers, shown_rows
 from app.ui.view.words import markdown_safe
 from backend.sql.export import FORMATS, Exported, Exports, Format
 
 _PATH = "export/"
 _served = Event()
+
+
+def exact_rows(rows: pa.Table, *, key: str, alt: str, **selection: Any) -> tuple[ShownRows, Mapping[str, Any]]:
+    """Rows with every value as it is, and what was cut; `selection`: of cells, as `opened_cell` reads it."""
+    shown = shown_rows(rows)
+    if cut := cut_sentence(shown):
+        st.caption(f":material/content_cut: {cut}")
+    config = {
+        name: st.column_config.TextColumn(help=markdown_safe(kind), alignment="right")
+        if name in shown.right
+        else st.column_config.Column(help=markdown_safe(kind))
+        for name, kind in shown.types.items()
+    }
+    with opening(key):
+        event = st.dataframe(
+            exact_numbers(shown.frame), key=key, column_config=config, hide_index=True, placeholder=NULL,
+            height=height(shown.frame), alt=alt, **selection,
+        )  # fmt: skip
+    return shown, event
 
 
 def serve() -> str:

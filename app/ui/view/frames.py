@@ -1,11 +1,11 @@
-"""Frames that pages show: a list by its columns, what was changed of a table, and rows with every value as it is.
+"""Rows of a table as a frame for the page, with every value as it is.
 
 Rule: pure; nothing is rounded on the way to the screen. Decimals, times and integers beyond 2^53 become text, binary
 becomes hex, nested values become JSON, and NaN is no null. What is cut has a mark and is counted.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -16,51 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from app.columns import NUMBERS, TEXTS, Column, Columns, Row, shown
-from app.ui.view.theme import LAYER_TEXT, SURFACES, Mode, state_style
 from backend.cells import cells, distinct_names
-from backend.format import UNKNOWN, datetime_text, things
-
-
-def list_frame(columns: Columns[Row], rows: Sequence[Row]) -> pd.DataFrame:
-    """One row each, in the order given. Numbers stay numbers, so that sorting a column means something."""
-    return pd.DataFrame({column.name: _column_cells(column, rows) for column in shown(columns, rows, "page")})
-
-
-def _column_cells(column: Column[Row], rows: Sequence[Row]) -> Any:
-    values = [column.value(row) for row in rows]
-    if column.format in NUMBERS:
-        is_whole = all(isinstance(value, int) and abs(value) < 2**63 for value in values if value is not None)
-        return pd.array(values, dtype="Int64" if is_whole else "Float64")
-    if column.format in TEXTS:
-        values = [None if value is None else TEXTS[column.format](value) for value in values]
-    return pd.Series(values, dtype=object)
-
-
-def in_words(frame: pd.DataFrame, columns: Columns[Any], mode: Mode = "light", muted: Sequence[int] = ()) -> Any:
-    """The frame of these columns with its words and colours; sorting still goes by the numbers underneath. `muted`:
-    the places of faint rows."""
-    numbers: dict[Any, Any] = {column.name: NUMBERS[column.format] for column in columns if column.format in NUMBERS}
-    layers: list[Any] = [column.name for column in columns if column.format == "layer"]
-    states: list[Any] = [column.name for column in columns if column.format == "state"]
-    if not (numbers or layers or states or muted):
-        return frame
-    style = frame.style.format(numbers, na_rep=UNKNOWN)
-    if layers:
-        colours = LAYER_TEXT[mode]
-        style = style.map(
-            lambda layer: f"color: {colours[layer]}; font-weight: 600" if layer in colours else "", subset=layers
-        )
-    if states:
-        style = style.map(lambda text: f"color: {state_style(text.partition(' ')[2], mode).colour}", subset=states)
-    if muted:
-        faint = f"color: {SURFACES[mode].muted}; font-style: italic"
-        style = style.apply(lambda _: [faint if row in muted else "" for row in range(len(frame))], axis=0)
-    return style
-
-
-# rows shown exactly ---------------------------------------------------------------------------------------------------
-
+from backend.format import datetime_text, things
 
 EXACT_INTEGER = 2**53  # beyond, a browser's number loses digits
 MOST_HEX_BYTES = 32

@@ -143,8 +143,8 @@ def test_the_navigation_carries_the_table_on(lake: Path) -> None:
     assert app.query_params["table"] == "silver/orders" and app.query_params["version"] == "1"
 
 
-def test_the_state_line_says_host_streams_and_lake_or_that_the_host_is_silent(
-    lake: Path, home: Path, now: datetime
+def test_the_state_line_says_host_streams_lake_and_viewers_or_that_the_host_is_silent(
+    lake: Path, home: Path, now: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = stream_store.open_store(home)
     stream_store.declare(store, "silver_orders", now)
@@ -154,8 +154,10 @@ def test_the_state_line_says_host_streams_and_lake_or_that_the_host_is_silent(
     stream_store.beat(store, now)
     store.close()
     forget_caches()
+    monkeypatch.setattr(VIEWERS, "count", 60)
     line = next(caption.value for caption in open_page("overview").sidebar.caption if "lake read" in caption.value)
     assert "host up 3 h" in line and "1 stream" in line and "3 tables" in line
+    assert line.endswith(" · 60 viewers: live pages every 6 s")
 
 
 # What every page keeps to ----------------------------------------------------------------

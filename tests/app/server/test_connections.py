@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from app.server.connections import MESSAGE_BYTES, MOST, REQUEST_S, BrowserConnection
+from app.server.asgi import MESSAGE_BYTES, MOST, REQUEST_S, BrowserConnection
 from tests.worlds.pages.serving import Served, got, serving
 from tests.worlds.processes import wait_until
 

@@ -15,7 +15,7 @@ from app.overview.page import GAP, Visit, visit_before
 from app.overview.view import most_troubled
 from app.tables import view
 from app.ui.lake import LakeReader, LakeReading, Table, lake_totals, totals_sentence
-from app.ui.view.frames import list_frame
+from app.ui.lists import list_frame
 from backend.errors import StorageError
 from backend.health.attention import grouped
 from backend.health.model import AttentionItem, Cause, Severity
