@@ -7,6 +7,7 @@ from urllib.parse import parse_qs
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from app.ui.live import VIEWERS
 from backend.store.store import ControlStore
 from tests.worlds.lake import builders
 from tests.worlds.lake.builders import HandLog
