@@ -18,7 +18,7 @@ from app.overview import view
 from app.ui import lists
 from app.ui.figures import key_figures, state_mark
 from app.ui.lake import Table, lake_totals
-from app.ui.live import empty_lake, reading_progress
+from app.ui.live import empty_lake, live_lake, reading_progress
 from app.ui.states import by_urgency, summary_sentence
 from app.ui.view.words import markdown_safe, sentence
 from backend.errors import LakehouseError
@@ -26,15 +26,28 @@ from backend.format import ago, moment_help
 from backend.health.model import AttentionGroup
 
 MOST_ROWS = 50
+GROUP_PX = 64  # of a group of two lines, with the gap
 # Side by side where both fit, else one below the other.
-_LISTS = """<style>.st-key-overview_lists { display: flex; flex-wrap: wrap; }
-.st-key-overview_lists > .stGridCell { flex: 3 1 500px; min-width: 0; }
-.st-key-overview_lists > .stGridCell:last-child { flex: 2 1 350px; }
-.st-key-visit { position: absolute; height: 0; overflow: hidden; }</style>"""
+_STYLE = """<style>.st-key-overview_lists {{ display: flex; flex-wrap: wrap; }}
+.st-key-overview_lists > .stGridCell {{ flex: 3 1 500px; min-width: 0; }}
+.st-key-overview_lists > .stGridCell:last-child {{ flex: 2 1 350px; }}
+.st-key-attention {{ min-height: {attention_px}px; }}
+.st-key-visit {{ position: absolute; height: 0; overflow: hidden; }}</style>"""
 
 
 def overview() -> None:
-    """The whole live region."""
+    """The live region. Its attention list never shrinks while the page is open, so that nothing below it jumps."""
+    most = 0
+
+    def region() -> None:
+        nonlocal most
+        most = max(most, _overview(most))
+
+    live_lake(region)
+
+
+def _overview(most: int) -> int:
+    """Draws the page, the attention list at least as high as for so many groups; returns how many it has."""
     now, streams = services.now(), cache.streams_reading()
     try:
         reading, lake_error = cache.lake_reading(), None
@@ -51,13 +64,14 @@ def overview() -> None:
     unknown = [name for name, bad in (("tables", lake_error), ("streams", streams.problem)) if bad]
     st.subheader(view.attention_sentence(groups, unknown, partial=partial), anchor=False)
     judged = "" if unknown or partial else view.judged_sentence(len(tables), len(streams.streams), streams.judgements)
-    _attention_list(groups, now, judged=judged)
+    with st.container(border=bool(groups), key="attention", gap="small"):
+        _attention_list(groups, now, judged=judged)
     slot = st.empty()  # always there, as that of `reading_progress`
     if looked := view.looked_sentence(noticed):
         slot.caption(looked)
     if not unknown and not partial:
         _since_last_visit(len(tables), groups, now)
-    st.html(_LISTS)
+    st.html(_STYLE.format(attention_px=GROUP_PX * most))
     grid = st.grid(2, key="overview_lists")
     with grid.cell():
         st.subheader("Tables", anchor=False)
@@ -68,6 +82,7 @@ def overview() -> None:
     with grid.cell():
         st.subheader("Streams", anchor=False)
         _stream_list(streams)
+    return len(groups)
 
 
 def _table_list(tables: list[Table], groups: Sequence[AttentionGroup]) -> None:
@@ -122,29 +137,24 @@ def _since_last_visit(tables: int, groups: Sequence[AttentionGroup], now: dateti
 
 
 def _attention_list(groups: Sequence[AttentionGroup], now: datetime, *, judged: str) -> None:
-    """What needs a person by cause, most urgent first, each with its next step and a link. `judged`: what was looked
-    at."""
-    if not groups:
-        if judged:
-            st.success(judged, icon=":material/check_circle:")
-        return
-    with st.container(border=True, key="attention", gap="small"):
-        for group in groups:
-            (bold, rest), item = view.group_words(group, now), group.only
-            key = f"attention_{group.cause.value}_{group.severity.value}"
-            grid = st.grid(
-                6, min_column_width=120, vertical_alignment="center", key=key
-            )  # in a narrow window the link wraps
-            with grid.cell(column_span=5):
-                st.markdown(
-                    f"{state_mark(group.severity.value)} **{markdown_safe(bold)}** {markdown_safe(rest)}  \n"
-                    f":small[:gray[{markdown_safe(sentence(group.next_step))}]]",
-                    help=moment_help(item.since, viewer.timezone()) if item and item.since else None,
-                )
-            links = view.destinations(group)
-            with grid.cell(column_span=6 if links[1:] else 1), st.container(horizontal=True):
-                for link in links:
-                    navigation.page_link(link.page, link.label, link.params)
+    """What needs a person by cause, most urgent first, each with its next step and a link; of nothing, what was
+    `judged`."""
+    if judged and not groups:
+        st.success(judged, icon=":material/check_circle:")
+    for group in groups:
+        (bold, rest), item = view.group_words(group, now), group.only
+        key = f"attention_{group.cause.value}_{group.severity.value}"
+        grid = st.grid(6, min_column_width=120, vertical_alignment="center", key=key)  # in a narrow window it wraps
+        with grid.cell(column_span=5):
+            st.markdown(
+                f"{state_mark(group.severity.value)} **{markdown_safe(bold)}** {markdown_safe(rest)}  \n"
+                f":small[:gray[{markdown_safe(sentence(group.next_step))}]]",
+                help=moment_help(item.since, viewer.timezone()) if item and item.since else None,
+            )
+        links = view.destinations(group)
+        with grid.cell(column_span=6 if links[1:] else 1), st.container(horizontal=True):
+            for link in links:
+                navigation.page_link(link.page, link.label, link.params)
 
 
 # the visit before -----------------------------------------------------------------------------------------------------

@@ -128,7 +128,7 @@ def looked_sentence(noticed: NoticedSoFar) -> str:
         return ""
     far = f"{count_text(noticed.num_seen)} of {things(noticed.num_tables, 'table')} looked at"
     those = "" if noticed.is_partial else ", those written last"
-    return f"Unusual commits of the last {things(BACK.days, 'day')}, looked for here as no host is up: {far}{those}."
+    return f"No host runs, so this server looks for unusual commits of {things(BACK.days, 'day')}: {far}{those}."
 
 
 def judged_sentence(num_tables: int, num_streams: int, judgements: Sequence[Judgement] = ()) -> str:

@@ -224,7 +224,7 @@ def table_columns(now: datetime, small_file_ratio: float) -> tuple[Column[Table]
     small = f"Files below {percent(small_file_ratio)} of the target size. Fine: merging them would gain readers nothing"
     return (
         Column("Table", lambda table: table.ref.name, width=192, key="name"),
-        Column("Layer", lambda table: table.ref.layer, "layer", key="layer"),
+        Column("Layer", lambda table: table.ref.layer, "layer", key="layer", is_optional=True),
         Column("Version", version_text, help="The latest version, or that the table cannot be read.", width=104),
         Column("Rows", of_card(lambda card: card.num_rows), "count",
                "Live rows by the files' statistics; – unknown.", key="num_rows"),
