@@ -118,9 +118,7 @@ def _attention(
     return grouped(_calm_list().listed(items, streams.read_at))
 
 
-@once
-def _calm_list() -> CalmList:
-    return CalmList()
+_calm_list = once(CalmList)
 
 
 def hosts_up(streams: StreamsReading) -> int:
@@ -141,9 +139,7 @@ def noticed(streams: StreamsReading) -> NoticedSoFar:
     return _notice_watch().found(cards, streams.notices, streams.notices_seen, names)
 
 
-@once
-def _notice_watch() -> NoticeWatch:
-    return NoticeWatch(Lake(services.settings()), services.now)
+_notice_watch = once(lambda: NoticeWatch(Lake(services.settings()), services.now))
 
 
 @once
@@ -191,9 +187,7 @@ def known_streams() -> StreamsReading | None:
     return _kept_streams().latest()
 
 
-@once
-def _kept_streams() -> LatestAnswer[StreamsReading]:
-    return LatestAnswer(streams_reading, patience_s=SCRAPE_PATIENCE_S)
+_kept_streams = once(lambda: LatestAnswer(streams_reading, patience_s=SCRAPE_PATIENCE_S))
 
 
 @st.cache_resource(show_spinner=False, ttl=STREAMS_TTL_S, max_entries=1, refresh_mode="background")

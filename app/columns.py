@@ -29,11 +29,6 @@ Row = TypeVar("Row")
 Width = int | Literal["small", "medium", "large"]
 
 
-def blocks_text(shares: Sequence[float]) -> str:
-    """Shares of one as a line of blocks, in which nothing but 0 is the lowest: "▁▃█▂"."""
-    return "".join(_BLOCKS[ceil(share * 7)] for share in shares)
-
-
 NUMBERS: Mapping[str, Callable[[Any], str]] = {
     "bytes": bytes_text,
     "count": count_text,
@@ -59,7 +54,7 @@ TEXTS: Mapping[str, Callable[[Any], str]] = {
 FORMATS: Mapping[str, Callable[[Any], str]] = {
     **NUMBERS,
     **TEXTS,
-    "bars": blocks_text,
+    "bars": lambda shares: "".join(_BLOCKS[ceil(share * 7)] for share in shares),  # nothing but 0 is the lowest
     "line": lambda numbers: " ".join(map(count_text, numbers)),
 }
 

@@ -119,22 +119,20 @@ class LakeReader:
         if self._failure is not None and not self._running:
             raise self._failure
         if self._made is None:
-            self._made = self._reading()
+            listing = self._listing or Listing(())
+            read = (self._tables[ref.uri] for ref in listing.refs if ref.uri in self._tables)
+            refs = (*listing.refs, *(problem.ref for problem in listing.problems))
+            self._made = LakeReading(
+                tables=(*read, *listing.problems),
+                read_at=self._read_at or self._now(),
+                names=tuple(ref.name for ref in refs),
+                is_listed=self._listing is not None,
+            )
         return self._made
 
     def _wait(self, patience_s: float, enough: Callable[[], bool]) -> None:
         """Until there is enough, at most so long after the pass began."""
         self._changed.wait_for(enough, max(0.0, self._started_s + patience_s - time.monotonic()))
-
-    def _reading(self) -> LakeReading:
-        listing = self._listing or Listing(())
-        read = (self._tables[ref.uri] for ref in listing.refs if ref.uri in self._tables)
-        return LakeReading(
-            tables=(*read, *listing.problems),
-            read_at=self._read_at or self._now(),
-            names=(*(ref.name for ref in listing.refs), *(problem.ref.name for problem in listing.problems)),
-            is_listed=self._listing is not None,
-        )
 
     def _read(self) -> None:
         started_s = time.monotonic()
@@ -254,12 +252,12 @@ _PLACES = {
 
 def match_words(result: FoundTable) -> str:
     """ "column customer_id bigint · comment of id: the customer", without the name, which stands beside."""
-    matches = [match_text(match) for match in result.matches() if match.where is not Where.NAME]
+    matches = [_match_text(match) for match in result.matches() if match.where is not Where.NAME]
     left = len(matches) - MOST_MATCHES
     return " · ".join([*matches[:MOST_MATCHES], *([f"and {left:,} more"] if left > 0 else [])])
 
 
-def match_text(match: Match) -> str:
+def _match_text(match: Match) -> str:
     place = _PLACES[match.where]
     if match.where is Where.COLUMN:
         return f"{place} {match.subject} {cut(match.text, 30)}"
