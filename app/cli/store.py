@@ -146,7 +146,7 @@ def found_on_host(wanted: JobRequest, verb: str, answer: Callable[[Job], Answer]
             if job.requested_at != asked_at:
                 raise
             job = store.jobs.cancel(job.job_id, actor=services.actor(), reason="Ctrl-C", now=services.now())
-            say(f"job {job.job_id} is cancelled, Ctrl-C again does not wait", style="dim", to_stderr=True)
+            say(f"job {job.job_id} is being cancelled; Ctrl-C again does not wait", style="dim", to_stderr=True)
             with suppress(JobError):
                 reply = question.reply(awaited(store, job, hint=hint))
             if reply.answer is None:
@@ -184,7 +184,7 @@ def jobs(as_json: AsJson = False) -> None:
         print_json(newest, _SHAPES)
         return
     if not newest or store is None:
-        say("No jobs: nobody has asked a stream host to compute anything (`weir diff … --on host`).")
+        say("No jobs: nobody has asked a stream host for one yet (`weir diff … --on host`).")
         return
     hosts = store.hosts(now=services.now())
     print_list(job_columns(hosts, services.now()), newest)

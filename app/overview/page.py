@@ -87,7 +87,7 @@ def _overview(most: int) -> int:
 
 def _table_list(tables: list[Table], groups: Sequence[AttentionGroup]) -> None:
     if len(tables) > MOST_ROWS:
-        cut = f"{MOST_ROWS} of {len(tables):,}: those in trouble, then the stalest. "
+        cut = f"{MOST_ROWS} of {len(tables):,}: tables in trouble first, then the stalest. "
         tables = view.most_troubled(tables, groups, MOST_ROWS)
     else:
         cut = ""
@@ -104,7 +104,7 @@ def _table_list(tables: list[Table], groups: Sequence[AttentionGroup]) -> None:
 
 def _stream_list(reading: cache.StreamsReading) -> None:
     if reading.problem:
-        what = "**The control store does not answer, so streams are not known.**"
+        what = "**The control store does not answer, so no stream can be shown.**"
         st.error(f"{what} {markdown_safe(reading.problem)}", icon=":material/error:")
     elif reading.streams:
         streams, cut = by_urgency(reading.streams), ""

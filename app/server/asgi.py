@@ -70,9 +70,8 @@ def build_app() -> App:
     from app.pipeline import picture
     from app.query import sql_editor
     from app.server import metrics
-    from app.server.exports import export
     from app.ui import live_figures
-    from app.ui.export import serve
+    from app.ui.export import export, serve
 
     routes = [
         Route("/healthz", metrics.healthz),

@@ -97,7 +97,7 @@ def _page(matching: Sequence[Table], results: Sequence[FoundTable], limits: view
                 "CSV",
                 data=lambda: view.catalog_csv(view.catalog_columns(matching, limits.now, ratio, results), matching),
                 file_name="tables.csv", mime=FORMATS["csv"].media_type, key="export_tables", icon=":material/download:",
-                on_click="ignore", type="tertiary", help="All tables of this list, with their figures.",
+                on_click="ignore", type="tertiary", help="Every table of this list with its figures.",
             )  # fmt: skip
         names = [table.ref.name for table in rows]
         columns = view.catalog_columns(rows, limits.now, ratio, results)

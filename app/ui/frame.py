@@ -124,7 +124,7 @@ def state_words(
         read = read if lake.is_complete else "lake being read"
     if streams.rows_left_out:
         rows = things(streams.rows_left_out, "row")
-        reasons.append(f"Left out: {rows} of the control store that cannot be read; the log has more.")
+        reasons.append(f"Left out: {rows} of the control store that cannot be read. The log says which.")
     num_streams = [things(len(streams.streams), "stream")] if streams.streams else []
     return " · ".join([host, *num_streams, things(num_tables, "table"), read]), reasons
 
@@ -195,7 +195,7 @@ def _unreadable(name: str, version: int | None, exc: LakehouseError, otherwise: 
             otherwise()
     elif isinstance(exc, TableCorruptError | UnsupportedFeatureError):
         navigation.table_link(name, "History of the table", page="history")
-        navigation.table_link(name, "Versions that can still be read", page="versions")
+        navigation.table_link(name, "Versions that are still readable", page="versions")
     st.stop()
 
 

@@ -219,7 +219,7 @@ def table_columns(now: datetime, small_file_ratio: float) -> tuple[Column[Table]
         since = age_s(table.last_commit_at, now)
         return None if since is None else max(0.0, since)  # one ahead of this clock is now
 
-    small = f"Files below {percent(small_file_ratio)} of the target size. Fine: merging them would gain readers nothing"
+    small = f"Files below {percent(small_file_ratio)} of the target size. Fine: merging would gain readers nothing"
     return (
         Column("Table", lambda table: table.ref.name, width=192, key="name"),
         Column("Layer", lambda table: table.ref.layer, "layer", key="layer", is_optional=True),
@@ -229,7 +229,7 @@ def table_columns(now: datetime, small_file_ratio: float) -> tuple[Column[Table]
         Column("Files", of_card(lambda card: card.num_files), "count",
                "Data files of the latest version.", key="num_files"),
         Column("Size", of_card(lambda card: card.size_bytes), "bytes",
-               "Their bytes; older versions' files come on top.", key="size_bytes"),
+               "Bytes of these files, without those of older versions.", key="size_bytes"),
         Column("Small files", of_card(lambda card: small_files_text(merge_gain(card))),
                help=f"{small} worth a remark.", width=88),
         Column("Last commit", age, "ago", "How long ago anything was committed."),

@@ -131,7 +131,7 @@ def job_words(job: Job, *, now: datetime, is_orphan: bool = False) -> str:
     if job.state is JobState.QUEUED:
         return f"Waiting for a stream host · asked for by {job.actor} {ago(job.requested_at, now)}"
     if is_orphan:
-        return f"{job.host_id} does not answer any more: another host takes over, or the job fails"
+        return f"{job.host_id} no longer answers: another host takes over, or the job fails"
     if job.cancel_requested:
         return "Being cancelled"
     progress = job.progress
