@@ -26,7 +26,7 @@ from backend.format import ago, moment_help
 from backend.health.model import AttentionGroup
 
 MOST_ROWS = 50
-GROUP_PX = 64  # of a group of two lines, with the gap
+PADDING_PX, GROUP_PX = 15, 63  # of the attention list, and of a group of two lines in it
 # Side by side where both fit, else one below the other.
 _STYLE = """<style>.st-key-overview_lists {{ display: flex; flex-wrap: wrap; }}
 .st-key-overview_lists > .stGridCell {{ flex: 3 1 500px; min-width: 0; }}
@@ -41,13 +41,13 @@ def overview() -> None:
 
     def region() -> None:
         nonlocal most
-        most = max(most, _overview(most))
+        most = _overview(most)
 
     live_lake(region)
 
 
 def _overview(most: int) -> int:
-    """Draws the page, the attention list at least as high as for so many groups; returns how many it has."""
+    """Draws the page, the attention list as high as for its groups or for `most`; returns the larger of both."""
     now, streams = services.now(), cache.streams_reading()
     try:
         reading, lake_error = cache.lake_reading(), None
@@ -71,7 +71,8 @@ def _overview(most: int) -> int:
         slot.caption(looked)
     if not unknown and not partial:
         _since_last_visit(len(tables), groups, now)
-    st.html(_STYLE.format(attention_px=GROUP_PX * most))
+    most = max(most, len(groups))
+    st.html(_STYLE.format(attention_px=most and PADDING_PX + most * GROUP_PX))
     grid = st.grid(2, key="overview_lists")
     with grid.cell():
         st.subheader("Tables", anchor=False)
@@ -82,7 +83,7 @@ def _overview(most: int) -> int:
     with grid.cell():
         st.subheader("Streams", anchor=False)
         _stream_list(streams)
-    return len(groups)
+    return most
 
 
 def _table_list(tables: list[Table], groups: Sequence[AttentionGroup]) -> None:
