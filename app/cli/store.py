@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from backend.expectations.model import Judgement
     from backend.store.store import ControlStore
     from backend.stream_model.backlog import Backlog
-    from backend.stream_model.stream import Progress, StreamDeclaration, TopicEnds
-    from backend.streams.backlog import BacklogReader
     from backend.streams.status import Backlogs
     from backend.streams.verdict import StreamStatus
 
@@ -53,20 +51,10 @@ class BacklogLooks:
     """What waits for streams of which no host tells: its reader counts with Arrow, which takes 0.2 s to load."""
 
     @cached_property
-    def _reader(self) -> "BacklogReader":
+    def read(self) -> "Callable[..., Backlog]":
         from backend.streams.backlog import BacklogReader
 
-        return BacklogReader(services.settings(), services.lake())
-
-    def read(
-        self,
-        declared: "StreamDeclaration",
-        recent: Sequence["Progress"],
-        topics: Sequence["TopicEnds"] = (),
-        *,
-        now: datetime,
-    ) -> "Backlog":
-        return self._reader.read(declared, recent, topics, now=now)
+        return BacklogReader(services.settings(), services.lake()).read
 
 
 def streams_and_hosts(backlogs: "Backlogs | None" = None) -> "tuple[list[StreamStatus], list[HostHeartbeat]]":

@@ -156,37 +156,27 @@ _LISTS = {
 }
 
 
-def destination(group: AttentionGroup) -> LinkTarget:
-    """The page that helps: of one thing its own, of several the list of them."""
-    item, cause = group.only, group.cause
-    if cause is Cause.RESTING_POLICY:
-        return LinkTarget("acts", "Open acts")
-    if cause is Cause.UNUSUAL_COMMIT:
-        item = earliest(group.items)[0]
-    if item is None and len({each.subject for each in group.items}) == 1:
-        item = group.items[0]
-    if item is None:
-        if cause is Cause.LAYOUT:
-            return LinkTarget("health", "Open health")
-        if cause in _LISTS:
-            to_merge = {"show": TO_MERGE} if group.severity is Severity.WARNING and cause is Cause.SMALL_FILES else {}
-            return LinkTarget("tables", "Open the list", _LISTS[cause] | to_merge)
-        return LinkTarget("streams", "Open streams")
-    if cause.kind in ("host", "webhook"):
-        return LinkTarget("streams", "Open streams")
-    if cause.kind == "stream":
-        return LinkTarget("stream", "Open stream", {"stream": item.subject})
-    if cause in (Cause.SMALL_FILES, Cause.LAYOUT):
-        return LinkTarget("health", "Open health", {"table": item.subject})
-    return LinkTarget("table", "Open table", {"table": item.subject})
-
-
 def destinations(group: AttentionGroup) -> list[LinkTarget]:
-    """The same; of unusual commits to several tables each that is named, the first to be written first."""
-    subjects = list(dict.fromkeys(item.subject for item in earliest(group.items)))
-    if group.cause is not Cause.UNUSUAL_COMMIT or len(subjects) == 1:
-        return [destination(group)]
-    return [LinkTarget("table", subject, {"table": subject}) for subject in subjects[:MOST_NAMES]]
+    """The page that helps: of one thing its own, of several the list of them. Of unusual commits to several tables each
+    that is named, the first to be written first."""
+    cause = group.cause
+    items = earliest(group.items) if cause is Cause.UNUSUAL_COMMIT else group.items
+    subjects = list(dict.fromkeys(item.subject for item in items))
+    only = subjects[0] if len(subjects) == 1 else None
+    if cause is Cause.UNUSUAL_COMMIT and only is None:
+        return [LinkTarget("table", subject, {"table": subject}) for subject in subjects[:MOST_NAMES]]
+    if cause is Cause.RESTING_POLICY:
+        return [LinkTarget("acts", "Open acts")]
+    if cause.kind == "stream" and only is not None:
+        return [LinkTarget("stream", "Open stream", {"stream": only})]
+    if cause.kind != "table":
+        return [LinkTarget("streams", "Open streams")]
+    if cause is Cause.LAYOUT or (cause is Cause.SMALL_FILES and only is not None):
+        return [LinkTarget("health", "Open health", {} if only is None else {"table": only})]
+    if only is not None:
+        return [LinkTarget("table", "Open table", {"table": only})]
+    to_merge = {"show": TO_MERGE} if group.severity is Severity.WARNING and cause is Cause.SMALL_FILES else {}
+    return [LinkTarget("tables", "Open the list", _LISTS[cause] | to_merge)]
 
 
 def group_words(group: AttentionGroup, now: datetime) -> tuple[str, str]:
@@ -211,7 +201,7 @@ def news(since: datetime, tables_more: int, groups: Iterable[AttentionGroup], ac
         if items and group.cause is not Cause.SLOW_STREAM:  # since when it is slow nobody knows
             what = group.cause.value.replace("no_", "silent_").replace("_", " ")
             words = things(len({(item.subject, item.since) for item in items}), what)
-            links.append(replace(destination(replace(group, items=items)), label=words))
+            links.append(replace(destinations(replace(group, items=items))[0], label=words))
     if ended := [act.state for act in acts if act.ended_at and act.ended_at > since]:
         failed = ended.count(JobState.FAILED)
         links.append(LinkTarget("acts", things(len(ended), "act") + (f", {failed:,} failed" if failed else "")))

@@ -95,7 +95,13 @@ def install_packages(purpose: str) -> None:
     if place not in ready:  # half done, of another Python, or moved: its scripts point nowhere
         shutil.rmtree(VENV, ignore_errors=True)
         VENV.mkdir(exist_ok=True)
-        make_venv()
+        try:
+            step("virtual environment", ["-m", "venv", str(VENV)], python=sys.executable)
+        except SetupError as exc:
+            if "ensurepip" not in log_text():
+                raise
+            remedy = "apt-get install python3.11-venv"
+            raise SetupError(f"This Python cannot make virtual environments: {remedy}.") from exc
     READY.unlink(missing_ok=True)
     pinned = ["--quiet", "--no-deps", "--require-hashes"]  # a file with another digest than is kept here is refused
     step("uv, the installer", ["-m", "pip", "install", "--retries", "1", *pinned, "-r", SETUP])
@@ -104,15 +110,6 @@ def install_packages(purpose: str) -> None:
     step("packages (a minute or two the first time)", [*uv_install, *pinned, *files])
     step("package of Weir", [*uv_install, "--quiet", "--no-deps", "--no-build-isolation", "-e", "."])
     READY.write_text("\n".join([place, *(f"{name} {key}" for name in REQUIREMENTS if purpose in (name, "test"))]))
-
-
-def make_venv() -> None:
-    try:
-        step("virtual environment", ["-m", "venv", str(VENV)], python=sys.executable)
-    except SetupError as exc:
-        if "ensurepip" in log_text():
-            raise SetupError("This Python cannot make virtual environments: apt-get install python3.11-venv.") from exc
-        raise
 
 
 def resolve_jars(purpose: str) -> None:
