@@ -67,11 +67,8 @@ BY_URI: dict[str | type[Any], Callable[[Any], Any]] = {TableRef: lambda ref: ref
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamsReading:
-    """All streams, hosts, judgements of tables and notices as the store last had them. `problem` says why there are
-    none.
-
-    Each reading is a value of its own, whatever it holds.
-    """
+    """What the store last had of streams, hosts, tables and notices, or the `problem` why there is nothing. Each
+    reading is a value of its own, whatever it holds."""
 
     streams: tuple[StreamStatus, ...]
     hosts: tuple[HostHeartbeat, ...]
@@ -232,10 +229,7 @@ def stream_names() -> dict[str, str]:
 
 
 def known_latencies() -> list[tuple[str, LayerLatency]]:
-    """Those of every pipeline for a scrape: at once, or the ones before; none until there were some.
-
-    Raises `LakehouseError`.
-    """
+    """Of every pipeline for a scrape: at once, or those before; none at first. Raises `LakehouseError`."""
     return _kept_latencies().latest() or []
 
 

@@ -26,7 +26,6 @@ from backend.format import (
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
 Row = TypeVar("Row")
-Width = int | Literal["small", "medium", "large"]
 
 
 NUMBERS: Mapping[str, Callable[[Any], str]] = {
@@ -71,7 +70,7 @@ class Column(Generic[Row]):
     value: Callable[[Row], Any]
     format: str = "text"
     help: str | None = None
-    width: Width | None = None
+    width: int | Literal["small", "medium", "large"] | None = None
     key: str | None = None
     on: Literal["page", "terminal"] | None = None
     is_optional: bool = False

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -19,8 +19,7 @@ from typing import IO
 from backend.private_files import open_private
 
 GRACE_S = 10.0  # beside what the host's batches get; it takes 5 s of these to close
-POLL_S = 0.2
-GUARD_POLL_S = 0.1
+POLL_S = 0.1
 LEFTOVERS_S = 2.0  # what a leader that ended leaves behind (a JVM closing down) gets so long
 STEADY_S = 60.0  # a child that lived this long starts again at the shortest pause
 FIRST_PAUSE_S = 1.0
@@ -190,49 +189,8 @@ class Supervisor:
 # process groups, and the guard of them --------------------------------------------------------------------------------
 
 
-def group_lives(pgid: int) -> bool:
-    """Whether any process, unreaped ones included, is in the group."""
-    return _finds(os.killpg, pgid)
-
-
-def leader_lives(pgid: int) -> bool:
-    """Whether the group's first process is there, unreaped included."""
-    return _finds(os.kill, pgid)
-
-
-def end_groups(pgids: Collection[int], *, grace_s: float, cut_short: Callable[[], bool] = lambda: False) -> None:
-    """End whole groups: SIGTERM to each leader, SIGKILL to what is left when all leaders ended or `grace_s` is over.
-
-    Only leaders are asked: the stream host's JVM sits in its group and, asked too, would vanish under the running
-    micro-batch. `cut_short` is called while waiting (reap there) and ends the waiting when true.
-    """
-    for pgid in pgids:
-        _signal(os.kill, pgid, signal.SIGTERM)
-    _wait_while(leader_lives, pgids, grace_s, cut_short)
-    if grace_s and not cut_short():
-        _wait_while(group_lives, pgids, LEFTOVERS_S, cut_short)
-    for pgid in pgids:
-        _signal(os.killpg, pgid, signal.SIGKILL)
-    _wait_while(group_lives, pgids, LEFTOVERS_S, lambda: cut_short() and False)
-
-
-def read_groups(lines: Iterable[str]) -> set[int]:
-    """The groups that are still registered when the input ends."""
-    groups: set[int] = set()
-    for line in lines:
-        sign, number = line[0], int(line[1:])
-        (groups.add if sign == "+" else groups.discard)(number)
-    return groups
-
-
-def _signal(send: Callable[[int, int], None], number: int, signum: int) -> None:
-    try:
-        send(number, signum)
-    except ProcessLookupError:
-        return  # already gone, which is what was wanted
-
-
-def _finds(send: Callable[[int, int], None], number: int) -> bool:
+def is_there(number: int, send: Callable[[int, int], None] = os.kill) -> bool:
+    """Whether the process, or with `os.killpg` any of the group, is there, unreaped ones included."""
     try:
         send(number, 0)
     except ProcessLookupError:
@@ -242,19 +200,40 @@ def _finds(send: Callable[[int, int], None], number: int) -> bool:
     return True
 
 
+def end_groups(pgids: Collection[int], *, grace_s: float, cut_short: Callable[[], bool] = lambda: False) -> None:
+    """End whole groups: SIGTERM to each leader, SIGKILL to what is left when all leaders ended or `grace_s` is over.
+
+    Only leaders are asked: the stream host's JVM sits in its group and, asked too, would vanish under the running
+    micro-batch. `cut_short` is called while waiting (reap there) and ends the waiting when true.
+    """
+    for pgid in pgids:
+        with contextlib.suppress(ProcessLookupError):  # already gone, which is what was wanted
+            os.kill(pgid, signal.SIGTERM)
+    _wait_while(os.kill, pgids, grace_s, cut_short)
+    if grace_s and not cut_short():
+        _wait_while(os.killpg, pgids, LEFTOVERS_S, cut_short)
+    for pgid in pgids:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pgid, signal.SIGKILL)
+    _wait_while(os.killpg, pgids, LEFTOVERS_S, lambda: cut_short() and False)
+
+
 def _wait_while(
-    lives: Callable[[int], bool], pgids: Collection[int], limit_s: float, cut_short: Callable[[], bool]
+    send: Callable[[int, int], None], pgids: Collection[int], limit_s: float, cut_short: Callable[[], bool]
 ) -> None:
     deadline = time.monotonic() + limit_s
-    while not cut_short() and any(map(lives, pgids)) and time.monotonic() < deadline:
-        time.sleep(GUARD_POLL_S)
+    while not cut_short() and any(is_there(pgid, send) for pgid in pgids) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
 
 
 def guard() -> None:
     # A terminal's Ctrl-C or a service manager's stop is for the supervisor: the guard goes when its input ends.
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)
-    end_groups(read_groups(sys.stdin), grace_s=float(sys.argv[1]))
+    groups = set[int]()
+    for line in sys.stdin:
+        (groups.add if line[0] == "+" else groups.discard)(int(line[1:]))
+    end_groups(groups, grace_s=float(sys.argv[1]))
 
 
 if __name__ == "__main__":

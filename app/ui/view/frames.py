@@ -5,7 +5,6 @@ becomes hex, nested values become JSON, and NaN is no null. What is cut has a ma
 """
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -116,7 +115,9 @@ def _cells(column: pa.ChunkedArray) -> Cells:
         column = column.cast(column.type.value_type)
     kind = column.type
     if pt.is_integer(kind):
-        return _integers(column)
+        low, high = pc.min_max(column).as_py().values()
+        as_text = low is not None and (low < -EXACT_INTEGER or high > EXACT_INTEGER)
+        return [None if value is None else str(value) if as_text else value for value in column.to_pylist()]
     if pt.is_floating(kind):
         return _floats(column)
     if pt.is_boolean(kind):
@@ -124,23 +125,15 @@ def _cells(column: pa.ChunkedArray) -> Cells:
     return [cell_text(value) for value in cells(column)]
 
 
-def _integers(column: pa.ChunkedArray) -> Cells:
-    bounds = pc.min_max(column).as_py()
-    low, high = bounds["min"], bounds["max"]
-    as_text = low is not None and (low < -EXACT_INTEGER or high > EXACT_INTEGER)
-    return [None if value is None else str(value) if as_text else value for value in column.to_pylist()]
-
-
 def _floats(column: pa.ChunkedArray) -> Cells:
     """Numbers, or text for all where one is NaN or infinite: JSON and pandas take those for null."""
-    shown: Callable[[float], str] = repr
     if not pt.is_float64(column.type):  # the short text that stands for it: 1.1 and not 1.10000002384
         texts = column.cast(pa.float32()).to_numpy().astype(str)
         values = [None if value is None else float(text) for value, text in zip(column.to_pylist(), texts, strict=True)]
     else:
         values = column.to_pylist()
     if pc.all(pc.is_finite(column), skip_nulls=True).as_py() is False:
-        return [None if value is None else shown(value) for value in values]
+        return [None if value is None else repr(value) for value in values]
     return list(values)
 
 
