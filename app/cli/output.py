@@ -68,25 +68,25 @@ def fields_of(value: Any) -> Document:
 
 
 def shaped(
-    *names: str, fields: bool = True, without: Collection[str] = (), empty_is_null: Collection[str] = (), **paths: str
+    *names: str, without: Collection[str] | None = (), empty_is_null: Collection[str] = (), **paths: str
 ) -> Shape:
     """The document of a class whose keys are not its fields alone.
 
     `names`: derived attributes; `paths`: other keys, as `key="path.to.attribute"`, null where the path ends early at
-    None. `empty_is_null`: keys whose "" or 0 says that there is nothing.
+    None. `without`: fields left out, None for all. `empty_is_null`: keys whose "" or 0 says that there is nothing.
     """
     attributes = {name: name for name in names} | paths
 
     def shape(value: Any) -> Document:
-        own = fields_of(value) if fields else {}
-        document = {key: item for key, item in own.items() if key not in without}
+        own = {} if without is None else fields_of(value)
+        document = {key: item for key, item in own.items() if key not in (without or ())}
         document |= {key: _attribute(value, path) for key, path in attributes.items()}
         return document | {key: document[key] or None for key in empty_is_null}
 
     return shape
 
 
-only = partial(shaped, fields=False)  # of a class of which scripts get a part: these attributes alone
+only = partial(shaped, without=None)  # of a class of which scripts get a part: these attributes alone
 
 
 def _attribute(value: Any, path: str) -> Any:
