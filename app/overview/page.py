@@ -110,7 +110,7 @@ def _stream_list(reading: cache.StreamsReading) -> None:
     elif reading.streams:
         streams, cut = by_urgency(reading.streams), ""
         if len(streams) > MOST_ROWS:
-            streams, cut = streams[:MOST_ROWS], f"{MOST_ROWS} of them: those in trouble first. "
+            streams, cut = streams[:MOST_ROWS], f"{MOST_ROWS} of them: streams in trouble first. "
         st.caption(f"{summary_sentence(reading.streams)}. {cut}Click a row to open the stream.")
         names = [status.declaration.name for status in streams]
         columns, alt = view.stream_list_columns(services.now()), "Every stream with its verdict, state and rate"
