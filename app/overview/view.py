@@ -31,8 +31,6 @@ from backend.jobs.model import Job, JobState
 from backend.stream_model.stream import StreamState
 from backend.streams.verdict import StreamStatus
 
-LAYER_ORDER = ("bronze", "silver", "gold")
-
 
 def key_figures(totals: LakeTotals | None, streams: Sequence[StreamStatus]) -> list[KeyFigure]:
     """Tables, rows, files, size and running streams. `totals`: None while no table is known."""
@@ -59,7 +57,7 @@ def key_figures(totals: LakeTotals | None, streams: Sequence[StreamStatus]) -> l
 
 def by_layer(tables: Iterable[Table]) -> list[Table]:
     """Tables in the order of the medallion, those without a layer last, then by name."""
-    rank = {layer: index for index, layer in enumerate(LAYER_ORDER)}
+    rank = {layer: index for index, layer in enumerate(("bronze", "silver", "gold"))}
     return sorted(tables, key=lambda table: (rank.get(table.ref.layer or "", len(rank)), table.ref.name))
 
 
