@@ -67,11 +67,8 @@ BY_URI: dict[str | type[Any], Callable[[Any], Any]] = {TableRef: lambda ref: ref
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamsReading:
-    """All streams, hosts, judgements of tables and notices as the store last had them. `problem` says why there are
-    none.
-
-    Each reading is a value of its own, whatever it holds.
-    """
+    """What the store last had of streams, hosts, tables and notices, or the `problem` why there is nothing. Each
+    reading is a value of its own, whatever it holds."""
 
     streams: tuple[StreamStatus, ...]
     hosts: tuple[HostHeartbeat, ...]
@@ -118,9 +115,7 @@ def _attention(
     return grouped(_calm_list().listed(items, streams.read_at))
 
 
-@once
-def _calm_list() -> CalmList:
-    return CalmList()
+_calm_list = once(CalmList)
 
 
 def hosts_up(streams: StreamsReading) -> int:
@@ -141,9 +136,7 @@ def noticed(streams: StreamsReading) -> NoticedSoFar:
     return _notice_watch().found(cards, streams.notices, streams.notices_seen, names)
 
 
-@once
-def _notice_watch() -> NoticeWatch:
-    return NoticeWatch(Lake(services.settings()), services.now)
+_notice_watch = once(lambda: NoticeWatch(Lake(services.settings()), services.now))
 
 
 @once
@@ -191,9 +184,7 @@ def known_streams() -> StreamsReading | None:
     return _kept_streams().latest()
 
 
-@once
-def _kept_streams() -> LatestAnswer[StreamsReading]:
-    return LatestAnswer(streams_reading, patience_s=SCRAPE_PATIENCE_S)
+_kept_streams = once(lambda: LatestAnswer(streams_reading, patience_s=SCRAPE_PATIENCE_S))
 
 
 @st.cache_resource(show_spinner=False, ttl=STREAMS_TTL_S, max_entries=1, refresh_mode="background")
@@ -238,10 +229,7 @@ def stream_names() -> dict[str, str]:
 
 
 def known_latencies() -> list[tuple[str, LayerLatency]]:
-    """Those of every pipeline for a scrape: at once, or the ones before; none until there were some.
-
-    Raises `LakehouseError`.
-    """
+    """Of every pipeline for a scrape: at once, or those before; none at first. Raises `LakehouseError`."""
     return _kept_latencies().latest() or []
 
 

@@ -26,12 +26,6 @@ from backend.format import (
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
 Row = TypeVar("Row")
-Width = int | Literal["small", "medium", "large"]
-
-
-def blocks_text(shares: Sequence[float]) -> str:
-    """Shares of one as a line of blocks, in which nothing but 0 is the lowest: "▁▃█▂"."""
-    return "".join(_BLOCKS[ceil(share * 7)] for share in shares)
 
 
 NUMBERS: Mapping[str, Callable[[Any], str]] = {
@@ -59,7 +53,7 @@ TEXTS: Mapping[str, Callable[[Any], str]] = {
 FORMATS: Mapping[str, Callable[[Any], str]] = {
     **NUMBERS,
     **TEXTS,
-    "bars": blocks_text,
+    "bars": lambda shares: "".join(_BLOCKS[ceil(share * 7)] for share in shares),  # nothing but 0 is the lowest
     "line": lambda numbers: " ".join(map(count_text, numbers)),
 }
 
@@ -76,7 +70,7 @@ class Column(Generic[Row]):
     value: Callable[[Row], Any]
     format: str = "text"
     help: str | None = None
-    width: Width | None = None
+    width: int | Literal["small", "medium", "large"] | None = None
     key: str | None = None
     on: Literal["page", "terminal"] | None = None
     is_optional: bool = False

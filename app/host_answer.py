@@ -54,10 +54,9 @@ class HostQuestion(Generic[Answer]):
                 return HostReply(job, self.read(job))
             except JobError as exc:
                 return HostReply(job, problem=exc)
+        problem = None
         if job.state is JobState.CANCELLED:
             problem = JobError(f"job {job.job_id} was cancelled", hint=f"{self.verb} again to begin anew")
-            return HostReply(job, problem=problem)
-        if job.state is JobState.FAILED:
+        elif job.state is JobState.FAILED:
             problem = JobError(f"the stream host could not {self.verb}: {job.error}", hint=job.hint)
-            return HostReply(job, problem=problem)
-        return HostReply(job)
+        return HostReply(job, problem=problem)

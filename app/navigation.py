@@ -49,20 +49,18 @@ _GROUPS: dict[str, tuple[tuple[str, str, str], ...]] = {
 
 
 def pages() -> dict[str, list[Page]]:
-    """Every page that exists, by group, for `st.navigation`."""
-    return {
-        group: [_page(name) for name, _, _ in entries if _path(name).is_file()] for group, entries in _GROUPS.items()
-    }
+    """Every page, by group, for `st.navigation`."""
+    return {group: [_page(name) for name, _, _ in entries] for group, entries in _GROUPS.items()}
 
 
 def titles() -> dict[str, str]:
-    """The title of every page that exists, by its name."""
-    return {name: title for entries in _GROUPS.values() for name, title, _ in entries if _path(name).is_file()}
+    """The title of every page, by its name."""
+    return {name: title for entries in _GROUPS.values() for name, title, _ in entries}
 
 
 def title(name: str) -> str:
     """The title of a page."""
-    return _entry(name)[1]
+    return titles()[name]
 
 
 def page_link(page: str, label: str, params: Params | None = None, *, icon: str | None = None) -> None:
@@ -102,14 +100,6 @@ def _given(params: Params) -> dict[str, str]:
     return {key: str(value) for key, value in params.items() if value is not None}
 
 
-def _entry(name: str) -> tuple[str, str, str]:
-    return next(entry for entries in _GROUPS.values() for entry in entries if entry[0] == name)
-
-
-def _path(name: str) -> Path:
-    return _FOLDER / f"{name}.py"
-
-
 @cache
 def _link_to(name: str) -> Page:
     """A page as something to lead to; one that is to run belongs to one run alone."""
@@ -117,7 +107,7 @@ def _link_to(name: str) -> Page:
 
 
 def _page(name: str) -> Page:
-    _, label, icon = _entry(name)
+    label, icon = next(entry[1:] for entries in _GROUPS.values() for entry in entries if entry[0] == name)
     if name == "stream" and (chosen := state.stream()) and chosen == markdown_safe(chosen):  # a title is Markdown
         label = cut(chosen)
-    return st.Page(_path(name), title=label, icon=icon, url_path=name, default=name == "overview")
+    return st.Page(_FOLDER / f"{name}.py", title=label, icon=icon, url_path=name, default=name == "overview")

@@ -128,6 +128,6 @@ assert (logging.getLogger().level, logger._global_log_level) == before
     assert "streamlit" in loaded_after(code)
 
 
-@pytest.mark.parametrize("module", ["app.cli", "app.run.up", "app.run.guard"])
+@pytest.mark.parametrize("module", ["app.cli", "app.run.up", "app.run.supervise"])
 def test_what_a_terminal_starts_is_light(module: str) -> None:
     assert loaded_by([module]) & {*SPARK, *SCREEN, "pandas", "pyarrow", "duckdb", "sqlalchemy"} == set()

@@ -32,7 +32,14 @@ def main(args: Sequence[str] | None = None) -> None:
         gc.set_threshold(200_000)  # a tenth of the time that imports take
         if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal of few characters gets a "?" for the others
             sys.stdout.reconfigure(errors="replace")
-    code = _guarded(sys.argv[1:] if args is None else args, is_program=is_program)
+    try:
+        code = _run(sys.argv[1:] if args is None else args)
+    except KeyboardInterrupt:
+        if is_program:  # one more Ctrl-C must not spoil the exit code
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        code = _interrupted()
+    except BrokenPipeError as exc:
+        code = _output_lost(exc)
     try:
         sys.stdout.flush()
     except OSError as exc:
@@ -61,17 +68,6 @@ def hold_standard_streams() -> None:
     sys.stderr = sys.stderr or Path(os.devnull).open("w", errors="replace")  # noqa: SIM115
 
 
-def _guarded(args: Sequence[str], *, is_program: bool) -> int:
-    try:
-        return _run(args)
-    except KeyboardInterrupt:
-        if is_program:  # one more Ctrl-C must not spoil the exit code
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-        return _interrupted()
-    except BrokenPipeError as exc:
-        return _output_lost(exc)
-
-
 def _run(args: Sequence[str]) -> int:
     """Run the command line; every failure leaves as words and a code."""
     import typer  # late, so that Ctrl-C is heard from the first moment on
@@ -90,7 +86,8 @@ def _run(args: Sequence[str]) -> int:
         raise
     except Exception as exc:  # the outermost boundary: a person at a terminal gets no traceback
         if hasattr(exc, "format_message"):  # wrong usage; typer does not export the class
-            return fail(exc.format_message(), _usage_hint(exc), USAGE)
+            context = getattr(exc, "ctx", None)
+            return fail(exc.format_message(), f"{context.command_path if context else 'weir'} --help", USAGE)
         if isinstance(exc, OSError) and exc.errno in _NO_ROOM and exc.filename is None:
             return _output_lost(exc)
         if any("\ud800" <= letter <= "\udfff" for letter in "".join(args)):  # Python's sign for a byte that is none
@@ -115,11 +112,6 @@ def leave_at_once() -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _interrupted()
     _end(INTERRUPTED)
-
-
-def _usage_hint(exc: Exception) -> str:
-    context = getattr(exc, "ctx", None)
-    return f"{context.command_path if context else 'weir'} --help"
 
 
 def _output_lost(why: OSError) -> int:

@@ -1,7 +1,4 @@
-"""`python -m app.cli`, the same as `weir`.
-
-Rule: nothing but the call.
-"""
+"""`python -m app.cli`: `weir`, and nothing but the call."""
 
 from app.cli import main
 

@@ -33,9 +33,9 @@ Panels = Mapping[str, Mapping[str, str]]  # by heading: a function `module.comma
 
 pipelines: Panels = {
     "Read": {
-        "streams.check": "All that is wrong with declared streams, with file and line. Starts nothing.",
+        "streams.check": "Everything wrong with declared streams, with file and line. Starts nothing.",
         "streams.graph": "What feeds what: sources, streams and tables, with states and rows per minute.",
-        "streams.latency": "How long data takes from where it lands to each layer, by pipeline.",
+        "streams.latency": "How long data takes from landing to each layer, by pipeline.",
     }
 }
 WEIR: Panels = {
@@ -78,25 +78,22 @@ WEIR: Panels = {
         "yet to read one.",
         "acts.restore": "Make a former version the latest again; says first what that undoes, and who reads those "
         "rows again.",
-        "acts.rewind": "Bring a table back to a former version, and the stream that writes it to before what it wrote "
-        "since: its next start runs those batches again. Says first which, and whether their source can still be "
-        "read.",
+        "acts.rewind": "Take a table and the stream that writes it back to a former version; the stream's next start "
+        "runs the batches since then again. Says first which, and whether their source can still be read.",
         "acts.repair": "Change, replace or delete the rows that a condition lets through; says first how many, and "
         "shows a few.",
         "acts.alter": "Change properties, comment, columns and constraints of a table; says first whom that shuts out.",
-        "acts.clone": "Copy a version of a table to a place where nothing is; says first how much, and who shares its "
-        "files.",
-        "acts.drop": "Move a table aside, out of everybody's sight; says first who uses it. `weir undrop` brings it "
-        "back.",
+        "acts.clone": "Copy a version of a table to an empty place; says first how much, and who shares its files.",
+        "acts.drop": "Move a table aside, where nobody finds it; says first who uses it. `weir undrop` brings it back.",
         "acts.undrop": "Bring a dropped table back to its place, where that is free.",
         "acts.purge": "Delete a dropped table for good.",
         "acts.dropped": "Dropped tables that can be brought back.",
-        "acts.apply": "Carry out an act that was written to a file; refused where it would do something else than was "
+        "acts.apply": "Carry out an act that was written to a file; refused where it would no longer do what was "
         "reviewed.",
-        "versions.pin": "Keep a version readable: Weir's VACUUM is refused while it would delete a file of it.",
-        "health.seen": "Mark what `weir notices` tells of a commit as seen; Overview no longer shows it to anybody.",
+        "versions.pin": "Keep a version readable: Weir refuses a VACUUM that would delete its files.",
+        "health.seen": "Mark the notices of a commit as seen; Overview no longer shows them to anybody.",
         "versions.unpin": "Let a pinned version go; `weir versions T` lists those that are pinned.",
-        "expectations.expect": "Expect a condition of a table from now on; hosts judge it, and no pipeline forgets it.",
+        "expectations.expect": "Expect a condition of a table from now on; hosts judge it, whatever pipelines declare.",
         "store.cancel": "Ask for a job to end.",
         "stream_acts.start": "Ask streams to run.",
         "stream_acts.stop": "Ask streams to stop after their running micro-batch.",

@@ -11,11 +11,11 @@ import typer
 
 from app import services
 from app.cli.commands import AsJson, At, TableName
-from app.cli.output import Document, Shapes, fields_of, only, print_json, print_list, say, shaped
+from app.cli.output import Shapes, fields_of, only, print_json, print_list, say, shaped
 from app.columns import Column as ListColumn
 from app.columns import Columns
 from backend.format import bytes_text, count_text, utc_text
-from backend.lake.find import MOST_MATCHES, FoundTable, LakeFinder, Match
+from backend.lake.find import MOST_MATCHES, LakeFinder, Match
 from backend.lake.history.history import resolve_version
 from backend.lake.lake import Lake
 from backend.lake.model import Bucket, Snapshot, TableCard, TableRef, UnreadableTable
@@ -84,7 +84,13 @@ def find(
     typed = " ".join(words)
     hits = LakeFinder().find(services.lake().cards(), typed)
     if as_json:
-        print_json([_hit(hit) for hit in hits])
+        print_json(
+            [
+                {key: getattr(hit.table.ref, key) for key in WHERE}
+                | {"matches": [fields_of(match) | {"where": match.where.name.lower()} for match in hit.matches()]}
+                for hit in hits
+            ]
+        )
         return
     if not hits:
         say(f"No table holds {typed!r} in its name, columns, comments, description, owner or properties.")
@@ -103,11 +109,6 @@ MATCHES: Columns[tuple[str, Match]] = (
     ListColumn("What", lambda named: named[1].subject or named[1].text),
     ListColumn("", lambda named: named[1].text if named[1].subject else ""),
 )
-
-
-def _hit(hit: FoundTable) -> Document:
-    matches = [fields_of(match) | {"where": match.where.name.lower()} for match in hit.matches()]
-    return {key: getattr(hit.table.ref, key) for key in WHERE} | {"matches": matches}
 
 
 def table(name: TableName, at: At = None, as_json: AsJson = False) -> None:

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
+from functools import partial
 from itertools import zip_longest
 from types import MappingProxyType
 from typing import Any
@@ -66,30 +67,26 @@ def fields_of(value: Any) -> Document:
     return {name: getattr(value, name) for name in value.__dataclass_fields__}
 
 
-def shaped(*names: str, without: Collection[str] = (), empty_is_null: Collection[str] = (), **paths: str) -> Shape:
+def shaped(
+    *names: str, without: Collection[str] | None = (), empty_is_null: Collection[str] = (), **paths: str
+) -> Shape:
     """The document of a class whose keys are not its fields alone.
 
     `names`: derived attributes; `paths`: other keys, as `key="path.to.attribute"`, null where the path ends early at
-    None. `empty_is_null`: keys whose "" or 0 says that there is nothing.
+    None. `without`: fields left out, None for all. `empty_is_null`: keys whose "" or 0 says that there is nothing.
     """
-    chosen = only(*names, **paths)
-
-    def shape(value: Any) -> Document:
-        document = {key: item for key, item in fields_of(value).items() if key not in without} | chosen(value)
-        return document | {key: document[key] or None for key in empty_is_null}
-
-    return shape
-
-
-def only(*names: str, empty_is_null: Collection[str] = (), **paths: str) -> Shape:
-    """The document of a class of which scripts get a part: these attributes, named as for `shaped`."""
     attributes = {name: name for name in names} | paths
 
     def shape(value: Any) -> Document:
-        document = {key: _attribute(value, path) for key, path in attributes.items()}
+        own = {} if without is None else fields_of(value)
+        document = {key: item for key, item in own.items() if key not in (without or ())}
+        document |= {key: _attribute(value, path) for key, path in attributes.items()}
         return document | {key: document[key] or None for key in empty_is_null}
 
     return shape
+
+
+only = partial(shaped, without=None)  # of a class of which scripts get a part: these attributes alone
 
 
 def _attribute(value: Any, path: str) -> Any:

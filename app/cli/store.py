@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from backend.expectations.model import Judgement
     from backend.store.store import ControlStore
     from backend.stream_model.backlog import Backlog
-    from backend.stream_model.stream import Progress, StreamDeclaration, TopicEnds
-    from backend.streams.backlog import BacklogReader
     from backend.streams.status import Backlogs
     from backend.streams.verdict import StreamStatus
 
@@ -53,20 +51,10 @@ class BacklogLooks:
     """What waits for streams of which no host tells: its reader counts with Arrow, which takes 0.2 s to load."""
 
     @cached_property
-    def _reader(self) -> "BacklogReader":
+    def read(self) -> "Callable[..., Backlog]":
         from backend.streams.backlog import BacklogReader
 
-        return BacklogReader(services.settings(), services.lake())
-
-    def read(
-        self,
-        declared: "StreamDeclaration",
-        recent: Sequence["Progress"],
-        topics: Sequence["TopicEnds"] = (),
-        *,
-        now: datetime,
-    ) -> "Backlog":
-        return self._reader.read(declared, recent, topics, now=now)
+        return BacklogReader(services.settings(), services.lake()).read
 
 
 def streams_and_hosts(backlogs: "Backlogs | None" = None) -> "tuple[list[StreamStatus], list[HostHeartbeat]]":
@@ -146,7 +134,7 @@ def found_on_host(wanted: JobRequest, verb: str, answer: Callable[[Job], Answer]
             if job.requested_at != asked_at:
                 raise
             job = store.jobs.cancel(job.job_id, actor=services.actor(), reason="Ctrl-C", now=services.now())
-            say(f"job {job.job_id} is cancelled, Ctrl-C again does not wait", style="dim", to_stderr=True)
+            say(f"job {job.job_id} is being cancelled; Ctrl-C again does not wait", style="dim", to_stderr=True)
             with suppress(JobError):
                 reply = question.reply(awaited(store, job, hint=hint))
             if reply.answer is None:
@@ -184,7 +172,7 @@ def jobs(as_json: AsJson = False) -> None:
         print_json(newest, _SHAPES)
         return
     if not newest or store is None:
-        say("No jobs: nobody has asked a stream host to compute anything (`weir diff … --on host`).")
+        say("No jobs: nobody has asked a stream host for one yet (`weir diff … --on host`).")
         return
     hosts = store.hosts(now=services.now())
     print_list(job_columns(hosts, services.now()), newest)

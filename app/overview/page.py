@@ -16,10 +16,9 @@ import streamlit as st
 from app import cache, errors, navigation, services, state, viewer
 from app.overview import view
 from app.ui import lists
-from app.ui.badges import state_mark
-from app.ui.figures import key_figures
+from app.ui.figures import key_figures, state_mark
 from app.ui.lake import Table, lake_totals
-from app.ui.live import empty_lake, reading_progress
+from app.ui.live import empty_lake, live_lake, reading_progress
 from app.ui.states import by_urgency, summary_sentence
 from app.ui.view.words import markdown_safe, sentence
 from backend.errors import LakehouseError
@@ -27,15 +26,28 @@ from backend.format import ago, moment_help
 from backend.health.model import AttentionGroup
 
 MOST_ROWS = 50
+PADDING_PX, GROUP_PX = 15, 63  # of the attention list, and of a group of two lines in it
 # Side by side where both fit, else one below the other.
-_LISTS = """<style>.st-key-overview_lists { display: flex; flex-wrap: wrap; }
-.st-key-overview_lists > .stGridCell { flex: 3 1 500px; min-width: 0; }
-.st-key-overview_lists > .stGridCell:last-child { flex: 2 1 350px; }
-.st-key-visit { position: absolute; height: 0; overflow: hidden; }</style>"""
+_STYLE = """<style>.st-key-overview_lists {{ display: flex; flex-wrap: wrap; }}
+.st-key-overview_lists > .stGridCell {{ flex: 3 1 500px; min-width: 0; }}
+.st-key-overview_lists > .stGridCell:last-child {{ flex: 2 1 350px; }}
+.st-key-attention {{ min-height: {attention_px}px; }}
+.st-key-visit {{ position: absolute; height: 0; overflow: hidden; }}</style>"""
 
 
 def overview() -> None:
-    """The whole live region."""
+    """The live region. Its attention list never shrinks while the page is open, so that nothing below it jumps."""
+    most = 0
+
+    def region() -> None:
+        nonlocal most
+        most = _overview(most)
+
+    live_lake(region)
+
+
+def _overview(most: int) -> int:
+    """Draws the page, the attention list as high as for its groups or for `most`; returns the larger of both."""
     now, streams = services.now(), cache.streams_reading()
     try:
         reading, lake_error = cache.lake_reading(), None
@@ -52,13 +64,15 @@ def overview() -> None:
     unknown = [name for name, bad in (("tables", lake_error), ("streams", streams.problem)) if bad]
     st.subheader(view.attention_sentence(groups, unknown, partial=partial), anchor=False)
     judged = "" if unknown or partial else view.judged_sentence(len(tables), len(streams.streams), streams.judgements)
-    _attention_list(groups, now, judged=judged)
+    with st.container(border=bool(groups), key="attention", gap="small"):
+        _attention_list(groups, now, judged=judged)
     slot = st.empty()  # always there, as that of `reading_progress`
     if looked := view.looked_sentence(noticed):
         slot.caption(looked)
     if not unknown and not partial:
         _since_last_visit(len(tables), groups, now)
-    st.html(_LISTS)
+    most = max(most, len(groups))
+    st.html(_STYLE.format(attention_px=most and PADDING_PX + most * GROUP_PX))
     grid = st.grid(2, key="overview_lists")
     with grid.cell():
         st.subheader("Tables", anchor=False)
@@ -69,11 +83,12 @@ def overview() -> None:
     with grid.cell():
         st.subheader("Streams", anchor=False)
         _stream_list(streams)
+    return most
 
 
 def _table_list(tables: list[Table], groups: Sequence[AttentionGroup]) -> None:
     if len(tables) > MOST_ROWS:
-        cut = f"{MOST_ROWS} of {len(tables):,}: those in trouble, then the stalest. "
+        cut = f"{MOST_ROWS} of {len(tables):,}: tables in trouble first, then the stalest. "
         tables = view.most_troubled(tables, groups, MOST_ROWS)
     else:
         cut = ""
@@ -90,12 +105,12 @@ def _table_list(tables: list[Table], groups: Sequence[AttentionGroup]) -> None:
 
 def _stream_list(reading: cache.StreamsReading) -> None:
     if reading.problem:
-        what = "**The control store does not answer, so streams are not known.**"
+        what = "**The control store does not answer, so no stream can be shown.**"
         st.error(f"{what} {markdown_safe(reading.problem)}", icon=":material/error:")
     elif reading.streams:
         streams, cut = by_urgency(reading.streams), ""
         if len(streams) > MOST_ROWS:
-            streams, cut = streams[:MOST_ROWS], f"{MOST_ROWS} of them: those in trouble first. "
+            streams, cut = streams[:MOST_ROWS], f"{MOST_ROWS} of them: streams in trouble first. "
         st.caption(f"{summary_sentence(reading.streams)}. {cut}Click a row to open the stream.")
         names = [status.declaration.name for status in streams]
         columns, alt = view.stream_list_columns(services.now()), "Every stream with its verdict, state and rate"
@@ -123,29 +138,24 @@ def _since_last_visit(tables: int, groups: Sequence[AttentionGroup], now: dateti
 
 
 def _attention_list(groups: Sequence[AttentionGroup], now: datetime, *, judged: str) -> None:
-    """What needs a person by cause, most urgent first, each with its next step and a link. `judged`: what was looked
-    at."""
-    if not groups:
-        if judged:
-            st.success(judged, icon=":material/check_circle:")
-        return
-    with st.container(border=True, key="attention", gap="small"):
-        for group in groups:
-            (bold, rest), item = view.group_words(group, now), group.only
-            key = f"attention_{group.cause.value}_{group.severity.value}"
-            grid = st.grid(
-                6, min_column_width=120, vertical_alignment="center", key=key
-            )  # in a narrow window the link wraps
-            with grid.cell(column_span=5):
-                st.markdown(
-                    f"{state_mark(group.severity.value)} **{markdown_safe(bold)}** {markdown_safe(rest)}  \n"
-                    f":small[:gray[{markdown_safe(sentence(group.next_step))}]]",
-                    help=moment_help(item.since, viewer.timezone()) if item and item.since else None,
-                )
-            links = view.destinations(group)
-            with grid.cell(column_span=6 if links[1:] else 1), st.container(horizontal=True):
-                for link in links:
-                    navigation.page_link(link.page, link.label, link.params)
+    """What needs a person by cause, most urgent first, each with its next step and a link; of nothing, what was
+    `judged`."""
+    if judged and not groups:
+        st.success(judged, icon=":material/check_circle:")
+    for group in groups:
+        (bold, rest), item = view.group_words(group, now), group.only
+        key = f"attention_{group.cause.value}_{group.severity.value}"
+        grid = st.grid(6, min_column_width=120, vertical_alignment="center", key=key)  # in a narrow window it wraps
+        with grid.cell(column_span=5):
+            st.markdown(
+                f"{state_mark(group.severity.value)} **{markdown_safe(bold)}** {markdown_safe(rest)}  \n"
+                f":small[:gray[{markdown_safe(sentence(group.next_step))}]]",
+                help=moment_help(item.since, viewer.timezone()) if item and item.since else None,
+            )
+        links = view.destinations(group)
+        with grid.cell(column_span=6 if links[1:] else 1), st.container(horizontal=True):
+            for link in links:
+                navigation.page_link(link.page, link.label, link.params)
 
 
 # the visit before -----------------------------------------------------------------------------------------------------

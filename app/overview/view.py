@@ -31,8 +31,6 @@ from backend.jobs.model import Job, JobState
 from backend.stream_model.stream import StreamState
 from backend.streams.verdict import StreamStatus
 
-LAYER_ORDER = ("bronze", "silver", "gold")
-
 
 def key_figures(totals: LakeTotals | None, streams: Sequence[StreamStatus]) -> list[KeyFigure]:
     """Tables, rows, files, size and running streams. `totals`: None while no table is known."""
@@ -59,7 +57,7 @@ def key_figures(totals: LakeTotals | None, streams: Sequence[StreamStatus]) -> l
 
 def by_layer(tables: Iterable[Table]) -> list[Table]:
     """Tables in the order of the medallion, those without a layer last, then by name."""
-    rank = {layer: index for index, layer in enumerate(LAYER_ORDER)}
+    rank = {layer: index for index, layer in enumerate(("bronze", "silver", "gold"))}
     return sorted(tables, key=lambda table: (rank.get(table.ref.layer or "", len(rank)), table.ref.name))
 
 
@@ -128,7 +126,7 @@ def looked_sentence(noticed: NoticedSoFar) -> str:
         return ""
     far = f"{count_text(noticed.num_seen)} of {things(noticed.num_tables, 'table')} looked at"
     those = "" if noticed.is_partial else ", those written last"
-    return f"Unusual commits of the last {things(BACK.days, 'day')}, looked for here as no host is up: {far}{those}."
+    return f"No host runs, so this server looks for unusual commits of {things(BACK.days, 'day')}: {far}{those}."
 
 
 def judged_sentence(num_tables: int, num_streams: int, judgements: Sequence[Judgement] = ()) -> str:
@@ -156,37 +154,27 @@ _LISTS = {
 }
 
 
-def destination(group: AttentionGroup) -> LinkTarget:
-    """The page that helps: of one thing its own, of several the list of them."""
-    item, cause = group.only, group.cause
-    if cause is Cause.RESTING_POLICY:
-        return LinkTarget("acts", "Open acts")
-    if cause is Cause.UNUSUAL_COMMIT:
-        item = earliest(group.items)[0]
-    if item is None and len({each.subject for each in group.items}) == 1:
-        item = group.items[0]
-    if item is None:
-        if cause is Cause.LAYOUT:
-            return LinkTarget("health", "Open health")
-        if cause in _LISTS:
-            to_merge = {"show": TO_MERGE} if group.severity is Severity.WARNING and cause is Cause.SMALL_FILES else {}
-            return LinkTarget("tables", "Open the list", _LISTS[cause] | to_merge)
-        return LinkTarget("streams", "Open streams")
-    if cause.kind in ("host", "webhook"):
-        return LinkTarget("streams", "Open streams")
-    if cause.kind == "stream":
-        return LinkTarget("stream", "Open stream", {"stream": item.subject})
-    if cause in (Cause.SMALL_FILES, Cause.LAYOUT):
-        return LinkTarget("health", "Open health", {"table": item.subject})
-    return LinkTarget("table", "Open table", {"table": item.subject})
-
-
 def destinations(group: AttentionGroup) -> list[LinkTarget]:
-    """The same; of unusual commits to several tables each that is named, the first to be written first."""
-    subjects = list(dict.fromkeys(item.subject for item in earliest(group.items)))
-    if group.cause is not Cause.UNUSUAL_COMMIT or len(subjects) == 1:
-        return [destination(group)]
-    return [LinkTarget("table", subject, {"table": subject}) for subject in subjects[:MOST_NAMES]]
+    """The page that helps: of one thing its own, of several the list of them. Of unusual commits to several tables each
+    that is named, the first to be written first."""
+    cause = group.cause
+    items = earliest(group.items) if cause is Cause.UNUSUAL_COMMIT else group.items
+    subjects = list(dict.fromkeys(item.subject for item in items))
+    only = subjects[0] if len(subjects) == 1 else None
+    if cause is Cause.UNUSUAL_COMMIT and only is None:
+        return [LinkTarget("table", subject, {"table": subject}) for subject in subjects[:MOST_NAMES]]
+    if cause is Cause.RESTING_POLICY:
+        return [LinkTarget("acts", "Open acts")]
+    if cause.kind == "stream" and only is not None:
+        return [LinkTarget("stream", "Open stream", {"stream": only})]
+    if cause.kind != "table":
+        return [LinkTarget("streams", "Open streams")]
+    if cause is Cause.LAYOUT or (cause is Cause.SMALL_FILES and only is not None):
+        return [LinkTarget("health", "Open health", {} if only is None else {"table": only})]
+    if only is not None:
+        return [LinkTarget("table", "Open table", {"table": only})]
+    to_merge = {"show": TO_MERGE} if group.severity is Severity.WARNING and cause is Cause.SMALL_FILES else {}
+    return [LinkTarget("tables", "Open the list", _LISTS[cause] | to_merge)]
 
 
 def group_words(group: AttentionGroup, now: datetime) -> tuple[str, str]:
@@ -211,7 +199,7 @@ def news(since: datetime, tables_more: int, groups: Iterable[AttentionGroup], ac
         if items and group.cause is not Cause.SLOW_STREAM:  # since when it is slow nobody knows
             what = group.cause.value.replace("no_", "silent_").replace("_", " ")
             words = things(len({(item.subject, item.since) for item in items}), what)
-            links.append(replace(destination(replace(group, items=items)), label=words))
+            links.append(replace(destinations(replace(group, items=items))[0], label=words))
     if ended := [act.state for act in acts if act.ended_at and act.ended_at > since]:
         failed = ended.count(JobState.FAILED)
         links.append(LinkTarget("acts", things(len(ended), "act") + (f", {failed:,} failed" if failed else "")))

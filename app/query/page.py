@@ -21,8 +21,8 @@ from app.host_answer import HostQuestion
 from app.query import view
 from app.query.saved import save_button, saved, saved_dialogs
 from app.query.sql_editor import sql_editor
-from app.ui import figures, lists, work
-from app.ui.export import ExportOffer, export_button
+from app.ui import figures, work
+from app.ui.export import ExportOffer, exact_rows, export_button
 from app.ui.view import code as words
 from app.ui.view.code import TOOLS, code
 from app.ui.view.words import markdown_safe, sentence
@@ -278,7 +278,7 @@ def _show(result: view.Result) -> None:
     with head:
         save_button(result.text, chart)
     if shown != "Chart":
-        lists.exact_rows(
+        exact_rows(
             result.rows, key=f"query_rows_{crc32(repr((result.text, result.pins)).encode())}", alt="Rows of the query"
         )
 

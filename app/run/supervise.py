@@ -1,6 +1,8 @@
 """Runs a handful of programs as children, restarts the ones that die, and ends them all when asked.
 
-Rule: no child outlives the supervisor, however that ends; a guard process (`app.run.guard`) sees to it after a SIGKILL.
+Rule: no child outlives the supervisor, however that ends. After a SIGKILL a guard does it: this module as a program,
+`python -m app.run.supervise GRACE_S`, reads `+PGID` and `-PGID` lines until its input ends, then ends every group still
+known. So only the standard library is imported: the guard starts in milliseconds and has nothing to fail on.
 """
 
 import contextlib
@@ -9,16 +11,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from app.run.guard import end_groups
 from backend.private_files import open_private
 
 GRACE_S = 10.0  # beside what the host's batches get; it takes 5 s of these to close
-POLL_S = 0.2
+POLL_S = 0.1
+LEFTOVERS_S = 2.0  # what a leader that ended leaves behind (a JVM closing down) gets so long
 STEADY_S = 60.0  # a child that lived this long starts again at the shortest pause
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
@@ -70,7 +72,7 @@ class Guard:
 
     def __init__(self, *, grace_s: float, keep_fd: int | None = None) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "app.run.guard", str(grace_s)],
+            [sys.executable, "-P", "-m", "app.run.supervise", str(grace_s)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -182,3 +184,57 @@ class Supervisor:
 
     def _on_signal(self, *_: object) -> None:
         self._asked_to_stop += 1
+
+
+# process groups, and the guard of them --------------------------------------------------------------------------------
+
+
+def is_there(number: int, send: Callable[[int, int], None] = os.kill) -> bool:
+    """Whether the process, or with `os.killpg` any of the group, is there, unreaped ones included."""
+    try:
+        send(number, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True  # it is there and not ours
+    return True
+
+
+def end_groups(pgids: Collection[int], *, grace_s: float, cut_short: Callable[[], bool] = lambda: False) -> None:
+    """End whole groups: SIGTERM to each leader, SIGKILL to what is left when all leaders ended or `grace_s` is over.
+
+    Only leaders are asked: the stream host's JVM sits in its group and, asked too, would vanish under the running
+    micro-batch. `cut_short` is called while waiting (reap there) and ends the waiting when true.
+    """
+    for pgid in pgids:
+        with contextlib.suppress(ProcessLookupError):  # already gone, which is what was wanted
+            os.kill(pgid, signal.SIGTERM)
+    _wait_while(os.kill, pgids, grace_s, cut_short)
+    if grace_s and not cut_short():
+        _wait_while(os.killpg, pgids, LEFTOVERS_S, cut_short)
+    for pgid in pgids:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pgid, signal.SIGKILL)
+    _wait_while(os.killpg, pgids, LEFTOVERS_S, lambda: cut_short() and False)
+
+
+def _wait_while(
+    send: Callable[[int, int], None], pgids: Collection[int], limit_s: float, cut_short: Callable[[], bool]
+) -> None:
+    deadline = time.monotonic() + limit_s
+    while not cut_short() and any(is_there(pgid, send) for pgid in pgids) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+
+
+def guard() -> None:
+    # A terminal's Ctrl-C or a service manager's stop is for the supervisor: the guard goes when its input ends.
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, signal.SIG_IGN)
+    groups = set[int]()
+    for line in sys.stdin:
+        (groups.add if line[0] == "+" else groups.discard)(int(line[1:]))
+    end_groups(groups, grace_s=float(sys.argv[1]))
+
+
+if __name__ == "__main__":
+    guard()

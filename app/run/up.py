@@ -17,8 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-from app.run.guard import leader_lives
-from app.run.supervise import GRACE_S, Guard, Service, Supervisor, say
+from app.run.supervise import GRACE_S, Guard, Service, Supervisor, is_there, say
 from backend.errors import LakehouseError, SettingsError
 from backend.private_files import open_private, private_folder
 from backend.settings import DEMO, Settings, load_settings
@@ -92,7 +91,7 @@ def _acquire(lock: IO[str], home: Path, grace_s: float) -> None:
         except BlockingIOError as exc:
             lock.seek(0)
             pid = lock.read().strip() or "unknown"
-            if (pid.isdecimal() and leader_lives(int(pid))) or time.monotonic() > deadline:
+            if (pid.isdecimal() and is_there(int(pid))) or time.monotonic() > deadline:
                 raise AlreadyUpError(
                     f"Weir already runs on {home} (process {pid})",
                     hint=f"open its page, stop it with `kill {pid}`, or set WEIR_HOME and WEIR_PORT for a second one",

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from app import cache, services
-from app.ui.lake import LakeReading, Table, lake_totals
+from app.ui.lake import LakeReading, lake_totals
 from backend import metrics as named
 from backend.errors import LakehouseError
 from backend.lake.model import TableCard, UnreadableTable
@@ -38,7 +38,7 @@ async def healthz(_: Request) -> Response:
 
 async def metrics_text(_: Request) -> Response:
     """Prometheus text: hosts, streams, tables."""
-    text = await run_in_threadpool(lambda: generate_latest(collect()))
+    text = await run_in_threadpool(lambda: generate_latest(Scrape()))
     return Response(text, media_type=CONTENT_TYPE_LATEST)
 
 
@@ -65,15 +65,8 @@ def health() -> dict[str, object]:
     return {"status": "ok" if healthy else "degraded", "store": store, "lake": lake, "hosts_up": hosts}
 
 
-def collect() -> CollectorRegistry:
-    """A fresh registry with the numbers of this moment."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Now())
-    return registry
-
-
-class _Now:
-    """A Prometheus collector that reads when it is asked."""
+class Scrape:
+    """The numbers of this moment, read when Prometheus' writer collects them."""
 
     def collect(self) -> Iterable[Metric]:
         now = services.now()
@@ -143,13 +136,16 @@ def _of_stream(status: StreamStatus, now: datetime) -> Mapping[Described, Value]
     duration_ms = progress.batch_duration_ms if progress else None
     waits = waiting(backlog) if backlog else {}
     loss = backlog.data_loss if backlog else None
+    moments = [progress.progressed_at] if progress else []
+    if observed and observed.last_trigger_at:
+        moments.append(observed.last_trigger_at)
     return {
         named.WANTED: float(not status.desired.wants_stop) if status.desired else None,
         named.BATCH: progress.batch_id if progress else None,
         named.BATCH_SECONDS: duration_ms / 1000 if duration_ms is not None else None,
         named.INPUT_RATE: status.input_rows_per_s,
         named.PROCESSED_RATE: status.processed_rows_per_s,
-        named.PROGRESS_AGE: _progress_age_s(status, now),
+        named.PROGRESS_AGE: max(0.0, (now - max(moments)).total_seconds()) if moments else None,
         named.RECENT_FAILURES: len(observed.failures) if observed else None,
         named.BACKLOG_BYTES: waits.get("bytes"),
         named.BACKLOG_FILES: waits.get("files"),
@@ -160,13 +156,6 @@ def _of_stream(status: StreamStatus, now: datetime) -> Mapping[Described, Value]
         named.DATA_LOSS: loss.at.timestamp() if loss else None,
         named.LOST: backlog.lost if backlog and (backlog.lost or not backlog.unknown) else None,
     }
-
-
-def _progress_age_s(status: StreamStatus, now: datetime) -> float | None:
-    moments = [status.progress.progressed_at] if status.progress else []
-    if status.observed and status.observed.last_trigger_at:
-        moments.append(status.observed.last_trigger_at)
-    return max(0.0, (now - max(moments)).total_seconds()) if moments else None
 
 
 # One number that every table has, each.
@@ -191,22 +180,17 @@ def lake_metrics(reading: LakeReading, now: datetime, *, most_tables: int) -> It
         yield _family(metric, (((card.ref.name,), number_of(card)) for card in cards))
     yield _family(named.TABLE_UNREADABLE, (((table.ref.name,), 1.0) for table in unreadable))
     if reading.is_complete:
-        left_out = len(reading.tables) - len(cards) - len(unreadable)
-        yield from _whole_lake(reading.tables, left_out)
-        yield _family(named.LAKE_AGE, [((), max(0.0, (now - reading.read_at).total_seconds()))])
-
-
-def _whole_lake(tables: Sequence[Table], left_out: int) -> Iterator[Metric]:
-    totals = lake_totals(tables)
-    for metric, value in (
-        (named.LAKE_TABLES, totals.num_tables - totals.unreadable),
-        (named.LAKE_UNREADABLE, totals.unreadable),
-        (named.LAKE_LEFT_OUT, left_out),
-        (named.LAKE_BYTES, totals.size_bytes),
-        (named.LAKE_FILES, totals.num_files),
-        (named.LAKE_SMALL_FILES, totals.small_files),
-    ):
-        yield _family(metric, [((), value)])
+        totals = lake_totals(reading.tables)
+        for metric, value in (
+            (named.LAKE_TABLES, totals.num_tables - totals.unreadable),
+            (named.LAKE_UNREADABLE, totals.unreadable),
+            (named.LAKE_LEFT_OUT, totals.num_tables - len(cards) - len(unreadable)),
+            (named.LAKE_BYTES, totals.size_bytes),
+            (named.LAKE_FILES, totals.num_files),
+            (named.LAKE_SMALL_FILES, totals.small_files),
+            (named.LAKE_AGE, max(0.0, (now - reading.read_at).total_seconds())),
+        ):
+            yield _family(metric, [((), value)])
 
 
 def _one_of(metric: Described, kinds: type[StrEnum], holding: Iterable[tuple[str, StrEnum]]) -> Metric:

@@ -28,7 +28,7 @@ from app.streams.text import (
 )
 from app.streams.view.lists import acts, acts_on_all, allowed, build_log_columns, check_text, newest_acts
 from app.ui import dialogs
-from app.ui.badges import state_mark
+from app.ui.figures import state_mark
 from app.ui.lists import show
 from app.ui.view.words import markdown_safe, sentence
 from app.ui.work import follow_job

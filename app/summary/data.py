@@ -20,7 +20,7 @@ from app import navigation, services, state
 from app.summary.view import data as view
 from app.summary.view.data import Asked, export_command, names, snippets, statement
 from app.ui import lists
-from app.ui.export import ExportOffer, export_button
+from app.ui.export import ExportOffer, exact_rows, export_button
 from app.ui.lake import OpenTable
 from app.ui.view.words import markdown_safe
 from backend.cells import cell
@@ -148,7 +148,7 @@ def _columns(columns: Sequence[str]) -> list[str]:
 
 
 def _list(opened: OpenTable, rows: pa.Table, schema: Sequence[Column], clicked: DeltaGenerator) -> None:
-    shown, event = lists.exact_rows(
+    shown, event = exact_rows(
         rows, key="rows", alt=f"Rows of {opened.ref.name}", on_select="rerun", selection_mode="single-cell"
     )
     chosen = lists.opened_cell(event, "rows")

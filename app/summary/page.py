@@ -15,7 +15,6 @@ from app.summary.data import rows
 from app.summary.profile import profile
 from app.summary.view import summary as view
 from app.ui import dialogs, figures, lists
-from app.ui.badges import state_mark
 from app.ui.lake import OpenTable
 from app.ui.view.words import PAGE_ROWS, KeyFigure, linked, markdown_safe, sentence
 from app.ui.work import spinner
@@ -124,7 +123,7 @@ def _expectations(opened: OpenTable) -> None:
             st.warning(away, icon=":material/warning:")
         for line in lines:
             st.markdown(
-                f"{state_mark(line.state)} **{markdown_safe(line.expected)}** · {markdown_safe(line.found)} · "
+                f"{figures.state_mark(line.state)} **{markdown_safe(line.expected)}** · {markdown_safe(line.found)} · "
                 f":small[:gray[{markdown_safe(line.when)}]]",
                 help=moment_help(line.since, viewer.timezone()) if line.since else None,
             )

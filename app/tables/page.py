@@ -55,19 +55,17 @@ def _list() -> None:
 
 
 def _filters(tables: Sequence[Table]) -> view.Query:
-    with st.container(horizontal=True, vertical_alignment="bottom", key="table_filters"):
+    with st.container(horizontal=True, key="table_filters"):
         words = st.text_input(
             "Search", key=state.SEARCH, bind="query-params", live="200ms", width=280, on_change=state.first_page,
             type="search", placeholder="Name, column, owner, property", icon=":material/search:",
         )  # fmt: skip
-        layers = st.pills(
-            "Layer",
-            view.LAYERS,
-            selection_mode="multi",
-            key=state.LAYER,
-            bind="query-params",
-            on_change=state.first_page,
-        )
+        layers: list[str] = []
+        if state.get_strs(state.LAYER) or any(table.ref.layer for table in tables):
+            layers = st.pills(
+                "Layer", view.LAYERS, selection_mode="multi", key=state.LAYER, bind="query-params",
+                on_change=state.first_page,
+            )  # fmt: skip
         shown = st.segmented_control(
             "Show",
             view.SHOWN,
@@ -99,7 +97,7 @@ def _page(matching: Sequence[Table], results: Sequence[FoundTable], limits: view
                 "CSV",
                 data=lambda: view.catalog_csv(view.catalog_columns(matching, limits.now, ratio, results), matching),
                 file_name="tables.csv", mime=FORMATS["csv"].media_type, key="export_tables", icon=":material/download:",
-                on_click="ignore", type="tertiary", help="All tables of this list, with their figures.",
+                on_click="ignore", type="tertiary", help="Every table of this list with its figures.",
             )  # fmt: skip
         names = [table.ref.name for table in rows]
         columns = view.catalog_columns(rows, limits.now, ratio, results)

@@ -9,7 +9,7 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from app.columns import Column, Columns
+from app.columns import NUMBERS, Column, Columns, shown
 from app.ui.lake import (
     MOST_TO_MERGE,
     NOT_AS_EXPECTED,
@@ -25,7 +25,6 @@ from app.ui.lake import (
     table_columns,
     totals_sentence,
 )
-from app.ui.view.frames import list_frame
 from backend.format import age_s, count_text, things
 from backend.health.model import Severity
 from backend.health.rules import merge_gain
@@ -167,5 +166,11 @@ def catalog_columns(
 
 def catalog_csv(columns: Columns[Table], tables: Sequence[Table]) -> bytes:
     """The rows as a file, numbers as they are: sizes in bytes, ages in seconds."""
-    rows = pa.Table.from_pandas(list_frame(columns, tables), preserve_index=False).to_reader()
-    return b"".join(piece for _, piece in encoded(rows, FORMATS["csv"]))
+
+    def cell(column: Column[Table], table: Table) -> object:
+        value = column.value(table)
+        return value if value is None or column.format in NUMBERS else column.text(table)
+
+    listed = shown(columns, tables, "page")
+    rows = pa.table({column.name: [cell(column, table) for table in tables] for column in listed})
+    return b"".join(piece for _, piece in encoded(rows.to_reader(), FORMATS["csv"]))

@@ -4,20 +4,21 @@ Rule: a table page gets its table and version here or does not run at all; every
 """
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import NoReturn
 
 import streamlit as st
 
 from app import cache, errors, navigation, services, state, viewer
 from app.ui import lists
-from app.ui.badges import classification_badge, layer_badge, team_badge
-from app.ui.lake import OpenTable
+from app.ui.figures import classification_badge, layer_badge, team_badge
+from app.ui.lake import LakeReading, OpenTable
 from app.ui.live import VIEWERS, empty_lake, paced, redrawn
 from app.ui.table_acts import act_dialog
-from app.ui.view.words import HostFreshness, LakeFreshness, folders_and_name, markdown_safe, state_line, version_label
+from app.ui.view.words import folders_and_name, markdown_safe
 from app.ui.work import spinner
 from backend.errors import LakehouseError, TableCorruptError, TableNotFoundError, UnsupportedFeatureError
-from backend.format import ago, bytes_text, moment_help, things
+from backend.format import ago, bytes_text, duration_text, moment_help, things, utc_text
 from backend.lake.history.history import VERSIONS, resolve_version
 from backend.lake.model import TableRef, UnreadableTable
 from backend.lake.table.properties import ownership
@@ -102,20 +103,16 @@ def _on_pick() -> None:
 
 
 def _state_line() -> None:
-    now, streams, settings = services.now(), cache.streams_reading(), services.settings()
-    stale_after_s, watching = settings.host.heartbeat_stale_s, VIEWERS.count
-    attached = sum(status.declaration.is_attached for status in streams.streams)
-    host = HostFreshness(
-        streams.hosts,
-        num_streams=len(streams.streams),
-        stale_after_s=stale_after_s,
-        problem=streams.problem,
-        num_attached=attached,
-        rows_left_out=streams.rows_left_out,
-    )
+    settings, watching = services.settings(), VIEWERS.count
+    try:
+        lake: LakeReading | LakehouseError = cache.lake_reading()
+    except LakehouseError as exc:
+        lake = exc
+    stale_s = settings.host.heartbeat_stale_s
+    text, reasons = state_words(lake, cache.streams_reading(), services.now(), stale_after_s=stale_s)
     pause_s = paced(settings.ui.live_interval_s, watching)
-    longer_s = pause_s if pause_s > settings.ui.live_interval_s else None
-    text, reasons = state_line(_lake_freshness(), host, now, viewers=watching, live_pause_s=longer_s)
+    if pause_s > settings.ui.live_interval_s:
+        text = f"{text} · {watching} viewers: live pages every {pause_s:g} s"
     with st.container(key="state_line"):
         if reasons:
             st.warning("\n\n".join([text, *map(markdown_safe, reasons)]), icon=":material/warning:")
@@ -123,12 +120,39 @@ def _state_line() -> None:
             st.caption(text)
 
 
-def _lake_freshness() -> LakeFreshness:
-    try:
-        reading = cache.lake_reading()
-    except LakehouseError as exc:
-        return LakeFreshness(0, None, exc.message)
-    return LakeFreshness(reading.num_found, reading.read_at if reading.is_complete else None)
+def state_words(
+    lake: LakeReading | LakehouseError, streams: cache.StreamsReading, now: datetime, *, stale_after_s: float
+) -> tuple[str, list[str]]:
+    """ "host up 3 h · 6 streams · 7 tables · lake read 2 s ago", and the reasons why it is amber."""
+    host, reason = _host_words(streams, now, stale_after_s)
+    reasons = [reason] if reason else []
+    if isinstance(lake, LakehouseError):
+        num_tables, read = 0, "lake not read"
+        reasons.append(f"The lake cannot be read: {lake.message}")
+    else:
+        num_tables, read = lake.num_found, f"lake read {ago(lake.read_at, now)}"
+        read = read if lake.is_complete else "lake being read"
+    if streams.rows_left_out:
+        rows = things(streams.rows_left_out, "row")
+        reasons.append(f"Left out: {rows} of the control store that cannot be read. The log says which.")
+    num_streams = [things(len(streams.streams), "stream")] if streams.streams else []
+    return " · ".join([host, *num_streams, things(num_tables, "table"), read]), reasons
+
+
+def _host_words(streams: cache.StreamsReading, now: datetime, stale_after_s: float) -> tuple[str, str | None]:
+    if streams.problem:
+        return "store silent", f"The control store does not answer: {streams.problem}"
+    alive = [host for host in streams.hosts if host.silent_s(now) <= stale_after_s]
+    if len(alive) == 1:
+        return f"host up {duration_text(max(0, round((now - alive[0].started_at).total_seconds())))}", None
+    if alive:
+        return f"{len(alive)} hosts up", None
+    if not streams.hosts:
+        # other applications run those that are attached
+        needs_one = any(not status.declaration.is_attached for status in streams.streams)
+        return "no stream host", "No stream host runs: `weir host` starts one." if needs_one else None
+    last = max(host.beat_at for host in streams.hosts)
+    return "host down", f"No host since {utc_text(last)} ({ago(last, now)}): `weir host` starts one."
 
 
 # head of a table page --------------------------------------------------------------------------------------------
@@ -181,7 +205,7 @@ def _unreadable(name: str, version: int | None, exc: LakehouseError, otherwise: 
             otherwise()
     elif isinstance(exc, TableCorruptError | UnsupportedFeatureError):
         navigation.table_link(name, "History of the table", page="history")
-        navigation.table_link(name, "Versions that can still be read", page="versions")
+        navigation.table_link(name, "Versions that are still readable", page="versions")
     st.stop()
 
 
@@ -214,7 +238,8 @@ def _breadcrumb(ref: TableRef, folders: tuple[str, ...], page: str) -> None:
 
 def _version_control(opened: OpenTable) -> None:
     now, snapshot = services.now(), opened.snapshot
-    with st.popover(version_label(snapshot.version, opened.latest_version), icon=":material/history:", key="versions"):
+    label = f"latest · v{snapshot.version}" if opened.is_latest else f"v{snapshot.version}"
+    with st.popover(label, icon=":material/history:", key="versions"):
         version_input(
             opened.ref,
             snapshot.version,

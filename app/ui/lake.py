@@ -119,22 +119,20 @@ class LakeReader:
         if self._failure is not None and not self._running:
             raise self._failure
         if self._made is None:
-            self._made = self._reading()
+            listing = self._listing or Listing(())
+            read = (self._tables[ref.uri] for ref in listing.refs if ref.uri in self._tables)
+            refs = (*listing.refs, *(problem.ref for problem in listing.problems))
+            self._made = LakeReading(
+                tables=(*read, *listing.problems),
+                read_at=self._read_at or self._now(),
+                names=tuple(ref.name for ref in refs),
+                is_listed=self._listing is not None,
+            )
         return self._made
 
     def _wait(self, patience_s: float, enough: Callable[[], bool]) -> None:
         """Until there is enough, at most so long after the pass began."""
         self._changed.wait_for(enough, max(0.0, self._started_s + patience_s - time.monotonic()))
-
-    def _reading(self) -> LakeReading:
-        listing = self._listing or Listing(())
-        read = (self._tables[ref.uri] for ref in listing.refs if ref.uri in self._tables)
-        return LakeReading(
-            tables=(*read, *listing.problems),
-            read_at=self._read_at or self._now(),
-            names=(*(ref.name for ref in listing.refs), *(problem.ref.name for problem in listing.problems)),
-            is_listed=self._listing is not None,
-        )
 
     def _read(self) -> None:
         started_s = time.monotonic()
@@ -221,17 +219,17 @@ def table_columns(now: datetime, small_file_ratio: float) -> tuple[Column[Table]
         since = age_s(table.last_commit_at, now)
         return None if since is None else max(0.0, since)  # one ahead of this clock is now
 
-    small = f"Files below {percent(small_file_ratio)} of the target size. Fine: merging them would gain readers nothing"
+    small = f"Files below {percent(small_file_ratio)} of the target size. Fine: merging would gain readers nothing"
     return (
         Column("Table", lambda table: table.ref.name, width=192, key="name"),
-        Column("Layer", lambda table: table.ref.layer, "layer", key="layer"),
+        Column("Layer", lambda table: table.ref.layer, "layer", key="layer", is_optional=True),
         Column("Version", version_text, help="The latest version, or that the table cannot be read.", width=104),
         Column("Rows", of_card(lambda card: card.num_rows), "count",
                "Live rows by the files' statistics; – unknown.", key="num_rows"),
         Column("Files", of_card(lambda card: card.num_files), "count",
                "Data files of the latest version.", key="num_files"),
         Column("Size", of_card(lambda card: card.size_bytes), "bytes",
-               "Their bytes; older versions' files come on top.", key="size_bytes"),
+               "Bytes of these files, without those of older versions.", key="size_bytes"),
         Column("Small files", of_card(lambda card: small_files_text(merge_gain(card))),
                help=f"{small} worth a remark.", width=88),
         Column("Last commit", age, "ago", "How long ago anything was committed."),
@@ -254,12 +252,12 @@ _PLACES = {
 
 def match_words(result: FoundTable) -> str:
     """ "column customer_id bigint · comment of id: the customer", without the name, which stands beside."""
-    matches = [match_text(match) for match in result.matches() if match.where is not Where.NAME]
+    matches = [_match_text(match) for match in result.matches() if match.where is not Where.NAME]
     left = len(matches) - MOST_MATCHES
     return " · ".join([*matches[:MOST_MATCHES], *([f"and {left:,} more"] if left > 0 else [])])
 
 
-def match_text(match: Match) -> str:
+def _match_text(match: Match) -> str:
     place = _PLACES[match.where]
     if match.where is Where.COLUMN:
         return f"{place} {match.subject} {cut(match.text, 30)}"

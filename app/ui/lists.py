@@ -14,8 +14,8 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from app import state, viewer
-from app.columns import Column, Columns, Row, shown
-from app.ui.view.frames import NULL, ShownRows, cut_sentence, exact_numbers, in_words, list_frame, shown_rows
+from app.columns import NUMBERS, TEXTS, Column, Columns, Row, shown
+from app.ui.view.theme import LAYER_TEXT, SURFACES, Mode, state_style
 from app.ui.view.words import PAGE_ROWS, markdown_safe, num_pages, page_sentence
 from backend.format import UNKNOWN
 
@@ -49,25 +49,6 @@ def show(
         **selection,
     )
     return event
-
-
-def exact_rows(rows: pa.Table, *, key: str, alt: str, **selection: Any) -> tuple[ShownRows, Mapping[str, Any]]:
-    """Rows with every value as it is, and what was cut; `selection`: of cells, as `opened_cell` reads it."""
-    shown = shown_rows(rows)
-    if cut := cut_sentence(shown):
-        st.caption(f":material/content_cut: {cut}")
-    config = {
-        name: st.column_config.TextColumn(help=markdown_safe(kind), alignment="right")
-        if name in shown.right
-        else st.column_config.Column(help=markdown_safe(kind))
-        for name, kind in shown.types.items()
-    }
-    with opening(key):
-        event = st.dataframe(
-            exact_numbers(shown.frame), key=key, column_config=config, hide_index=True, placeholder=NULL,
-            height=height(shown.frame), alt=alt, **selection,
-        )  # fmt: skip
-    return shown, event
 
 
 def choose(
@@ -205,6 +186,43 @@ def _mark(key: str) -> str:
 
 
 # what they look like ------------------------------------------------------------------------------------------------
+
+
+def list_frame(columns: Columns[Row], rows: Sequence[Row]) -> pd.DataFrame:
+    """One row each, in the order given. Numbers stay numbers, so that sorting a column means something."""
+    return pd.DataFrame({column.name: _column_cells(column, rows) for column in shown(columns, rows, "page")})
+
+
+def _column_cells(column: Column[Row], rows: Sequence[Row]) -> Any:
+    values = [column.value(row) for row in rows]
+    if column.format in NUMBERS:
+        is_whole = all(isinstance(value, int) and abs(value) < 2**63 for value in values if value is not None)
+        return pd.array(values, dtype="Int64" if is_whole else "Float64")
+    if column.format in TEXTS:
+        values = [None if value is None else TEXTS[column.format](value) for value in values]
+    return pd.Series(values, dtype=object)
+
+
+def in_words(frame: pd.DataFrame, columns: Columns[Any], mode: Mode = "light", muted: Sequence[int] = ()) -> Any:
+    """The frame of these columns with its words and colours; sorting still goes by the numbers underneath. `muted`:
+    the places of faint rows."""
+    numbers: dict[Any, Any] = {column.name: NUMBERS[column.format] for column in columns if column.format in NUMBERS}
+    layers: list[Any] = [column.name for column in columns if column.format == "layer"]
+    states: list[Any] = [column.name for column in columns if column.format == "state"]
+    if not (numbers or layers or states or muted):
+        return frame
+    style = frame.style.format(numbers, na_rep=UNKNOWN)
+    if layers:
+        colours = LAYER_TEXT[mode]
+        style = style.map(
+            lambda layer: f"color: {colours[layer]}; font-weight: 600" if layer in colours else "", subset=layers
+        )
+    if states:
+        style = style.map(lambda text: f"color: {state_style(text.partition(' ')[2], mode).colour}", subset=states)
+    if muted:
+        faint = f"color: {SURFACES[mode].muted}; font-style: italic"
+        style = style.apply(lambda _: [faint if row in muted else "" for row in range(len(frame))], axis=0)
+    return style
 
 
 def _config(column: Column[Any]) -> Any:

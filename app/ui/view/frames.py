@@ -1,11 +1,10 @@
-"""Frames that pages show: a list by its columns, what was changed of a table, and rows with every value as it is.
+"""Rows of a table as a frame for the page, with every value as it is.
 
 Rule: pure; nothing is rounded on the way to the screen. Decimals, times and integers beyond 2^53 become text, binary
 becomes hex, nested values become JSON, and NaN is no null. What is cut has a mark and is counted.
 """
 
 import json
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -16,51 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from app.columns import NUMBERS, TEXTS, Column, Columns, Row, shown
-from app.ui.view.theme import LAYER_TEXT, SURFACES, Mode, state_style
 from backend.cells import cells, distinct_names
-from backend.format import UNKNOWN, datetime_text, things
-
-
-def list_frame(columns: Columns[Row], rows: Sequence[Row]) -> pd.DataFrame:
-    """One row each, in the order given. Numbers stay numbers, so that sorting a column means something."""
-    return pd.DataFrame({column.name: _column_cells(column, rows) for column in shown(columns, rows, "page")})
-
-
-def _column_cells(column: Column[Row], rows: Sequence[Row]) -> Any:
-    values = [column.value(row) for row in rows]
-    if column.format in NUMBERS:
-        is_whole = all(isinstance(value, int) and abs(value) < 2**63 for value in values if value is not None)
-        return pd.array(values, dtype="Int64" if is_whole else "Float64")
-    if column.format in TEXTS:
-        values = [None if value is None else TEXTS[column.format](value) for value in values]
-    return pd.Series(values, dtype=object)
-
-
-def in_words(frame: pd.DataFrame, columns: Columns[Any], mode: Mode = "light", muted: Sequence[int] = ()) -> Any:
-    """The frame of these columns with its words and colours; sorting still goes by the numbers underneath. `muted`:
-    the places of faint rows."""
-    numbers: dict[Any, Any] = {column.name: NUMBERS[column.format] for column in columns if column.format in NUMBERS}
-    layers: list[Any] = [column.name for column in columns if column.format == "layer"]
-    states: list[Any] = [column.name for column in columns if column.format == "state"]
-    if not (numbers or layers or states or muted):
-        return frame
-    style = frame.style.format(numbers, na_rep=UNKNOWN)
-    if layers:
-        colours = LAYER_TEXT[mode]
-        style = style.map(
-            lambda layer: f"color: {colours[layer]}; font-weight: 600" if layer in colours else "", subset=layers
-        )
-    if states:
-        style = style.map(lambda text: f"color: {state_style(text.partition(' ')[2], mode).colour}", subset=states)
-    if muted:
-        faint = f"color: {SURFACES[mode].muted}; font-style: italic"
-        style = style.apply(lambda _: [faint if row in muted else "" for row in range(len(frame))], axis=0)
-    return style
-
-
-# rows shown exactly ---------------------------------------------------------------------------------------------------
-
+from backend.format import datetime_text, things
 
 EXACT_INTEGER = 2**53  # beyond, a browser's number loses digits
 MOST_HEX_BYTES = 32
@@ -159,7 +115,9 @@ def _cells(column: pa.ChunkedArray) -> Cells:
         column = column.cast(column.type.value_type)
     kind = column.type
     if pt.is_integer(kind):
-        return _integers(column)
+        low, high = pc.min_max(column).as_py().values()
+        as_text = low is not None and (low < -EXACT_INTEGER or high > EXACT_INTEGER)
+        return [None if value is None else str(value) if as_text else value for value in column.to_pylist()]
     if pt.is_floating(kind):
         return _floats(column)
     if pt.is_boolean(kind):
@@ -167,23 +125,15 @@ def _cells(column: pa.ChunkedArray) -> Cells:
     return [cell_text(value) for value in cells(column)]
 
 
-def _integers(column: pa.ChunkedArray) -> Cells:
-    bounds = pc.min_max(column).as_py()
-    low, high = bounds["min"], bounds["max"]
-    as_text = low is not None and (low < -EXACT_INTEGER or high > EXACT_INTEGER)
-    return [None if value is None else str(value) if as_text else value for value in column.to_pylist()]
-
-
 def _floats(column: pa.ChunkedArray) -> Cells:
     """Numbers, or text for all where one is NaN or infinite: JSON and pandas take those for null."""
-    shown: Callable[[float], str] = repr
     if not pt.is_float64(column.type):  # the short text that stands for it: 1.1 and not 1.10000002384
         texts = column.cast(pa.float32()).to_numpy().astype(str)
         values = [None if value is None else float(text) for value, text in zip(column.to_pylist(), texts, strict=True)]
     else:
         values = column.to_pylist()
     if pc.all(pc.is_finite(column), skip_nulls=True).as_py() is False:
-        return [None if value is None else shown(value) for value in values]
+        return [None if value is None else repr(value) for value in values]
     return list(values)
 
 

@@ -1,19 +1,18 @@
-"""Words that every page uses: text made safe for Markdown, key figures, and the words of the frame.
+"""Words that every page uses: text made safe for Markdown, key figures, places of tables, jobs.
 
-Rule: pure; the clock is a parameter; whatever is stale is named with its reason and the next step.
+Rule: pure; the clock is a parameter.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from html import escape
 from urllib.parse import quote
 
-from backend.format import ago, count_text, duration_text, things, utc_text
+from backend.format import ago, count_text, duration_text
 from backend.jobs.model import Job, JobState
 from backend.lake.model import TableRef
-from backend.stream_model.stream import HostHeartbeat
 
 # Only what is an address from its first to its last sign, and shows where it leads: no user before the host.
 _MAIL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._%+-]{0,63}@(?:[A-Za-z0-9-]{1,63}\.)+[A-Za-z0-9-]{2,63}")
@@ -108,67 +107,7 @@ def num_pages(num_found: int) -> int:
     return max(1, -(-num_found // PAGE_ROWS))
 
 
-# the frame ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class LakeFreshness:
-    """When the lake was last read and how many tables it holds.
-
-    `read_at` is None while the first reading is under way; `problem` says why there is none.
-    """
-
-    num_tables: int
-    read_at: datetime | None
-    problem: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class HostFreshness:
-    """What the control store says of hosts and streams; `problem` when it did not answer."""
-
-    hosts: Sequence[HostHeartbeat]
-    num_streams: int
-    stale_after_s: float
-    problem: str | None = None
-    num_attached: int = 0
-    rows_left_out: int = 0  # of the store: nobody can read them
-
-
-def state_line(
-    lake: LakeFreshness, host: HostFreshness, now: datetime, *, viewers: int = 1, live_pause_s: float | None = None
-) -> tuple[str, tuple[str, ...]]:
-    """ "host up 3 h · 6 streams · lake read 2 s ago", and the reasons why it is amber. `live_pause_s`: of live pages,
-    where it is longer than usual because of so many viewers."""
-    host_words, host_reason = _host_words(host, now)
-    parts = [host_words]
-    if host.num_streams:
-        parts.append(things(host.num_streams, "stream"))
-    parts.append(things(lake.num_tables, "table"))
-    unread = "lake not read" if lake.problem else "lake being read"
-    parts.append(f"lake read {ago(lake.read_at, now)}" if lake.read_at else unread)
-    if live_pause_s is not None:
-        parts.append(f"{viewers} viewers: live pages every {live_pause_s:g} s")
-    lake_reason = f"The lake cannot be read: {lake.problem}" if lake.problem else None
-    rows = f"Left out: {things(host.rows_left_out, 'row')} of the control store that cannot be read; the log has more."
-    reasons = host_reason, lake_reason, rows if host.rows_left_out else None
-    return " · ".join(parts), tuple(reason for reason in reasons if reason)
-
-
-def _host_words(host: HostFreshness, now: datetime) -> tuple[str, str | None]:
-    if host.problem:
-        return "store silent", f"The control store does not answer: {host.problem}"
-    alive = [beat for beat in host.hosts if beat.silent_s(now) <= host.stale_after_s]
-    if len(alive) == 1:
-        return f"host up {duration_text(max(0, round((now - alive[0].started_at).total_seconds())))}", None
-    if alive:
-        return f"{len(alive)} hosts up", None
-    if not host.hosts:
-        needs_one = host.num_streams > host.num_attached  # other applications run those that are attached
-        reason = "No stream host has reported: `weir host` starts one." if needs_one else None
-        return "no stream host", reason
-    last = max(host.hosts, key=lambda beat: beat.beat_at)
-    return "host down", f"No host since {utc_text(last.beat_at)} ({ago(last.beat_at, now)}): `weir host` starts one."
+# tables and jobs ---------------------------------------------------------------------------------------------------
 
 
 def folders_and_name(ref: TableRef) -> tuple[tuple[str, ...], str]:
@@ -179,11 +118,6 @@ def folders_and_name(ref: TableRef) -> tuple[tuple[str, ...], str]:
     else:
         *folders, own = ref.name.split("/")
     return (root, *folders), own
-
-
-def version_label(version: int, latest: int) -> str:
-    """ "latest · v131", or "v118" when an older one is looked at."""
-    return f"latest · v{version}" if version == latest else f"v{version}"
 
 
 def job_share(job: Job) -> float:
@@ -197,7 +131,7 @@ def job_words(job: Job, *, now: datetime, is_orphan: bool = False) -> str:
     if job.state is JobState.QUEUED:
         return f"Waiting for a stream host · asked for by {job.actor} {ago(job.requested_at, now)}"
     if is_orphan:
-        return f"{job.host_id} does not answer any more: another host takes over, or the job fails"
+        return f"{job.host_id} no longer answers: another host takes over, or the job fails"
     if job.cancel_requested:
         return "Being cancelled"
     progress = job.progress

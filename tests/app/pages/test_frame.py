@@ -7,6 +7,7 @@ from urllib.parse import parse_qs
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from app.ui.live import VIEWERS
 from backend.store.store import ControlStore
 from tests.worlds.lake import builders
 from tests.worlds.lake.builders import HandLog
@@ -143,8 +144,8 @@ def test_the_navigation_carries_the_table_on(lake: Path) -> None:
     assert app.query_params["table"] == "silver/orders" and app.query_params["version"] == "1"
 
 
-def test_the_state_line_says_host_streams_and_lake_or_that_the_host_is_silent(
-    lake: Path, home: Path, now: datetime
+def test_the_state_line_says_host_streams_lake_and_viewers_or_that_the_host_is_silent(
+    lake: Path, home: Path, now: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = stream_store.open_store(home)
     stream_store.declare(store, "silver_orders", now)
@@ -154,8 +155,10 @@ def test_the_state_line_says_host_streams_and_lake_or_that_the_host_is_silent(
     stream_store.beat(store, now)
     store.close()
     forget_caches()
+    monkeypatch.setattr(VIEWERS, "count", 60)
     line = next(caption.value for caption in open_page("overview").sidebar.caption if "lake read" in caption.value)
     assert "host up 3 h" in line and "1 stream" in line and "3 tables" in line
+    assert line.endswith(" · 60 viewers: live pages every 6 s")
 
 
 # What every page keeps to ----------------------------------------------------------------

@@ -58,7 +58,7 @@ def test_of_many_streams_those_in_trouble_are_shown(store: ControlStore, now: da
     app = open_page("overview")
     shown = app.dataframe(key="overview_streams").value["Stream"].tolist()
     assert shown[0] == "silver_broken" and len(shown) == 50
-    assert "61 streams: 1 failed, 60 unknown" in words(app) and "50 of them: those in trouble first" in words(app)
+    assert "61 streams: 1 failed, 60 unknown" in words(app) and "50 of them: streams in trouble first" in words(app)
     assert links(app)["All streams"] == ""
 
 

@@ -138,7 +138,7 @@ def test_the_metric_is_that_age_and_absent_where_it_is_not_known_and_the_page_na
     layers: ControlStore, now: datetime, home: Path
 ) -> None:
     def told() -> dict[str, float]:
-        families = {each.name: each.samples for each in metrics.collect().collect()}
+        families = {each.name: each.samples for each in metrics.Scrape().collect()}
         samples = families.get("weir_pipeline_latency_seconds", [])
         assert {each.labels["pipeline"] for each in samples} <= {"shop"}
         return {each.labels["layer"]: each.value for each in samples}

@@ -60,7 +60,7 @@ def test_a_link_opens_the_same_list_and_a_row_its_table(lake: Path) -> None:
         ({"sort": "Rows"}, ["people", "silver/orders", "bronze/orders_raw", "gold/orders_by_status", "gold/ahead"]),
     ):
         app = open_page("tables", **link)
-        assert shown(app) == found, link
+        assert shown(app) == found and [each.key for each in app.pills] == ["layer"], link
     click(app, "catalog", 0, "Table")
     assert app.title[0].value == "people" and app.query_params == {"table": "people"}
 
@@ -145,6 +145,7 @@ def test_a_long_list_comes_in_pages_and_search_finds_the_rest(many: Path) -> Non
     assert shown(open_page("tables", q="t099")) == ["t099"]
     first = open_page("tables", page_=99)
     assert len(shown(first)) == PAGE_ROWS and "Rows 1 to 100 of 101" in words(first), "of a page that is not there"
+    assert not first.pills and "Layer" not in first.dataframe(key="catalog").value, "no table has a layer"
 
 
 @pytest.mark.parametrize("name", ["history", "tables", "health"])

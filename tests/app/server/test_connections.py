@@ -18,8 +18,8 @@ from streamlit.runtime.forward_msg_queue import ForwardMsgQueue
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from app.server import connections
-from app.server.connections import MESSAGE_BYTES, MOST, REQUEST_S, BrowserConnection
+from app.server import asgi
+from app.server.asgi import MESSAGE_BYTES, MOST, REQUEST_S, BrowserConnection
 from tests.worlds.pages.serving import Served, got, serving
 from tests.worlds.processes import wait_until
 
@@ -182,7 +182,7 @@ def has_end_of(connection: socket.socket) -> bool:
 def test_what_a_live_region_drew_is_sent_also_where_it_is_drawn_again_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the browser takes it away: the run that drew it says that it is complete."""
     monkeypatch.setattr(ForwardMsgQueue, "clear", ForwardMsgQueue.clear)
-    connections.keep_what_is_unsent()
+    asgi.keep_what_is_unsent()
     queue, drawn, finished = ForwardMsgQueue(), ForwardMsg(), ForwardMsg()
     drawn.delta.fragment_id, drawn.metadata.delta_path[:] = "region", [0, 3]
     drawn.delta.new_element.markdown.body = "first"

@@ -14,8 +14,7 @@ from starlette.routing import Route
 from structlog.testing import capture_logs
 
 from app import services
-from app.server.exports import export
-from app.ui.export import exports
+from app.ui.export import export, exports
 from backend.errors import ExportError
 from backend.sql.export import FORMATS, Export, ExportState, exported_rows
 from tests.worlds.lake import builders

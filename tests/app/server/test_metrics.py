@@ -93,7 +93,7 @@ def page_text() -> str:
     found = [""]
 
     def is_whole() -> bool:
-        found[0] = generate_latest(metrics.collect()).decode()
+        found[0] = generate_latest(metrics.Scrape()).decode()
         of_streams = any(f"\n{name}" in found[0] for name in ("weir_store_up 0", "weir_pipeline_latency_seconds{"))
         return of_streams and "\nweir_lake_tables_read" in found[0]
 

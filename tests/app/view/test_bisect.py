@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from app.search import text as words
 from app.search import view
-from app.ui.view.frames import list_frame
+from app.ui.lists import list_frame
 from backend.errors import LakehouseError
 from backend.lake.files.stats import ColumnTotals, StatKind
 from backend.lake.model import Commit, OperationMetrics, StreamOrigin, TableRef

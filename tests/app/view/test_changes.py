@@ -11,8 +11,8 @@ from app.changes import text
 from app.changes import view as frames
 from app.changes.text import escaped, to_markdown
 from app.changes.view import CHANGED_MARK, build_row_table, style
+from app.ui.lists import list_frame
 from app.ui.view.explanation import gross_text
-from app.ui.view.frames import list_frame
 from backend.changes.model import (
     Alteration,
     CommitChanges,

@@ -14,15 +14,19 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from app import state
+from app.cache import StreamsReading
 from app.ui import find as view
+from app.ui import frame as page_frame
 from app.ui import work as waiting
+from app.ui.lake import LakeReading
 from app.ui.view import figures as axes
 from app.ui.view import theme
 from app.ui.view import words as frame
 from app.ui.view.acts import ACTS
 from app.ui.view.words import LinkTarget, linked, markdown_safe
+from backend.errors import StorageError
 from backend.jobs.model import JobKind
-from backend.lake.model import TableRef
+from backend.lake.model import TableRef, UnreadableTable
 from backend.stream_model.stream import HostHeartbeat
 from tests.worlds.lake.made import NOW, REF
 
@@ -34,19 +38,14 @@ def beat(seconds_ago: float) -> HostHeartbeat:
 APART = re.compile(r":color\[\\?(.)\]")
 
 
-def test_the_state_line_says_how_weir_is_and_that_so_many_watch() -> None:
-    lake, host = frame.LakeFreshness(7, NOW - timedelta(seconds=2)), frame.HostFreshness([beat(1)], 6, 15)
-    assert frame.state_line(lake, host, NOW) == ("host up 3 h · 6 streams · 7 tables · lake read 2 s ago", ())
-    text, reasons = frame.state_line(lake, host, NOW, viewers=60, live_pause_s=6.0)
-    assert text.endswith(" · 60 viewers: live pages every 6 s") and not reasons
-    _, reasons = frame.state_line(lake, frame.HostFreshness([], 0, 15), NOW)
-    assert not reasons, "a lake that is only browsed"
+def test_the_state_line_says_how_weir_is_and_is_amber_where_the_lake_cannot_be_read() -> None:
+    def state_line(lake: LakeReading | StorageError, *hosts: HostHeartbeat) -> tuple[str, list[str]]:
+        return page_frame.state_words(lake, StreamsReading((), hosts, NOW), NOW, stale_after_s=15)
 
-
-def test_the_state_line_is_amber_where_the_lake_cannot_be_read() -> None:
-    denied = frame.LakeFreshness(0, None, "denied")
-    _, reasons = frame.state_line(denied, frame.HostFreshness([beat(1)], 6, 15), NOW)
-    assert reasons and "lake cannot be read: denied" in " ".join(reasons)
+    lake = LakeReading((UnreadableTable(REF, "torn", ""),), NOW - timedelta(seconds=2), (REF.name,))
+    assert state_line(lake, beat(1)) == ("host up 3 h · 1 table · lake read 2 s ago", [])
+    assert state_line(lake)[1] == [], "a lake that is only browsed"
+    assert state_line(StorageError("denied"), beat(1))[1] == ["The lake cannot be read: denied"]
 
 
 def test_the_place_of_a_table() -> None:
@@ -57,7 +56,6 @@ def test_the_place_of_a_table() -> None:
 
 def test_words_of_others_cannot_become_markdown() -> None:
     assert markdown_safe("a_b *c* [d](http://e)\n# f") == r"a_b \*c\* \[d\]\(http:color[\:]//e\) \# f"
-    assert markdown_safe("_a_ b__c _d") == r"\_a\_ b\_\_c \_d"
     assert markdown_safe("run `weir up` now") == "run `weir up` now"
     assert "`" not in markdown_safe("one ` alone").replace("\\`", "")
 

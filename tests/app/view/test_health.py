@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from app.health import view
 from app.health.text import lake_columns, log_sentence, trend_finding
-from app.ui.view.frames import list_frame
+from app.ui.lists import list_frame
 from backend.health.attention import attention
 from backend.health.health import JudgedTable
 from backend.health.model import LogHealth, MaintenanceRun, Severity, SmallFileRule, TableHealth

@@ -10,10 +10,10 @@ import pytest
 from app.history import view as history
 from app.search.text import commit_facts, commit_text
 from app.summary.view.summary import writers_sentence
+from app.ui.lists import list_frame
 from app.ui.view import commits, theme
 from app.ui.view.commits import last_by_another, writer_text
 from app.ui.view.figures import TABLE_SERIES, VERSION_TICKS, series_figure, table_points
-from app.ui.view.frames import list_frame
 from backend.lake.model import OperationMetrics, StreamOrigin, Timeline, VersionTotals
 from tests.worlds.lake.made import NOW, commit, totals
 

@@ -37,9 +37,9 @@ from app.summary.view import summary
 from app.tables import view as tables
 from app.timeline import text as timeline
 from app.ui import lake, states
+from app.ui.lists import in_words, list_frame
 from app.ui.view import acts, commits
 from app.ui.view.figures import TABLE_SERIES, Point
-from app.ui.view.frames import in_words, list_frame
 from app.versions import view as versions
 from backend.changes.model import CommonChange, NetCounts
 from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation

@@ -12,9 +12,9 @@ from app.streams.text import window_sentence
 from app.streams.view import figures
 from app.streams.view import lists as streams
 from app.streams.view.lists import key_figures
+from app.ui.lists import list_frame
 from app.ui.states import by_urgency, summary_sentence
 from app.ui.view.figures import FigureLook, moment_json
-from app.ui.view.frames import list_frame
 from backend.jobs.model import JobKind
 from backend.stream_model.backlog import Backlog, Lag, SourceBacklog
 from backend.stream_model.rollup import points_of

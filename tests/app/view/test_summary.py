@@ -16,8 +16,8 @@ from app.summary.view import data
 from app.summary.view import summary as table
 from app.summary.view import summary as view
 from app.summary.view.data import export_command
+from app.ui.lists import list_frame
 from app.ui.view import frames as exact_rows
-from app.ui.view.frames import list_frame
 from backend.cells import distinct_names
 from backend.lake.files.stats import ColumnTotals, StatKind
 from backend.lake.model import Metadata, Timeline, VersionTotals

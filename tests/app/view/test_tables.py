@@ -15,7 +15,7 @@ from app.overview.page import GAP, Visit, visit_before
 from app.overview.view import most_troubled
 from app.tables import view
 from app.ui.lake import LakeReader, LakeReading, Table, lake_totals, totals_sentence
-from app.ui.view.frames import list_frame
+from app.ui.lists import list_frame
 from backend.errors import StorageError
 from backend.health.attention import grouped
 from backend.health.model import AttentionItem, Cause, Severity
@@ -142,10 +142,10 @@ def test_one_thing_leads_to_its_page_and_several_to_their_list(
     items = [AttentionItem(Severity.WARNING, cause, name, "what", "step") for name in "ab"]
     for wanted, number in ((one, 1), (many, 2)):
         (group,) = grouped(items[:number])
-        found = overview.destination(group)
+        found = overview.destinations(group)[0]
         assert (found.page, dict(found.params)) == wanted
     (waits,) = grouped([AttentionItem(Severity.NOTE, Cause.SMALL_FILES, name, "what", "step") for name in "ab"])
-    assert overview.destination(waits).params["show"] == view.SMALL, "small files that can wait: all that have them"
+    assert overview.destinations(waits)[0].params["show"] == view.SMALL, "small files that can wait: all that have them"
     if "show" in many[1]:
         assert many[1]["show"] in view.SHOWN and many[1].get("sort", "Name") in view.ORDERS
 

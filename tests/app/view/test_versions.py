@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from app.ui.lists import list_frame
 from app.ui.view.figures import TABLE_SERIES, VERSION_TICKS, Point, finding, notes, series_figure, table_points, thinned
-from app.ui.view.frames import list_frame
 from app.ui.view.theme import MAX_POINTS
 from app.versions import text, view
 from backend.lake.model import VersionTotals
