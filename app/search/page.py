@@ -31,7 +31,7 @@ bisects = once(Bisects)  # searches that ended, by what was asked
 held_columns = once(held_numbers)  # what columns hold at versions, from which conditions are suggested
 _DEFAULTS = {state.GOOD: OLDEST, state.BAD: "latest"}
 _PROBES = "Probes in the order they ran"
-_COMPARE_S = 5.0  # so long a viewer waits for rows that nobody asked to compare
+_COMPARE_S = 5.0  # seconds that a viewer waits for rows that nobody asked to compare
 
 
 def form(opened: OpenTable) -> BisectRequest:
@@ -56,8 +56,7 @@ def form(opened: OpenTable) -> BisectRequest:
         picker(state.BAD, "Bad version", _DEFAULTS[state.BAD], commits, names)
         check = st.number_input(
             "Checks", 0, MOST_CHECKS, 2, key=state.CHECK, bind="query-params", width=120,
-            help="So many versions on each side of what was found are judged as well: whether the condition changes "
-            "more than once is only known where somebody looks.",
+            help="Judges so many more versions on each side of the answer: the condition may change more than once.",
         )  # fmt: skip
     return _asked(condition.strip(), int(check))
 
@@ -84,8 +83,7 @@ def answer(opened: OpenTable, asked: BisectRequest) -> None:
         example = markdown_safe(f"`{example_condition(opened.snapshot.metadata, is_good=True)}`")
         st.info(
             f"**Write what a good version satisfies**, for instance {example} (every row) or `count(*) > 0` (the "
-            "version as a whole). Versions between a good and a bad one are then judged, half of what is left each "
-            "time, until the commit is found that broke it.",
+            "version as a whole). The search halves the versions between good and bad until it finds the commit.",
             icon=":material/search:",
         )
         _suggestions(opened, asked)

@@ -85,8 +85,8 @@ def notes(result: Bisection) -> list[str]:
     if result.older_id is not None:
         low, high = sorted((result.good, result.bad))
         sentences.append(
-            f"the table was replaced by another one in between: its id is {result.older_id} at v{low} and "
-            f"{result.table_id} at v{high}; its rows before and after are compared as those of two tables"
+            f"another table took its place in between: its id is {result.older_id} at v{low} and {result.table_id} "
+            f"at v{high}; their rows are compared as those of two tables"
         )
     judged = [probe for probe in result.probes if probe.outcome is not ProbeOutcome.SKIPPED]
     unjudged = f"; not judged: {things(result.unprobed, 'commit')} that changed rows" if result.unprobed else ""

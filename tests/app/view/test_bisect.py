@@ -92,8 +92,8 @@ def test_what_an_empty_oldest_version_does_not_hold_is_no_difference() -> None:
     empty = Held(0, 0, {"a": ColumnTotals("a", "bigint", StatKind.INTEGER, False, 0)})
     full = Held(9, 4, {"a": ColumnTotals("a", "bigint", StatKind.INTEGER, False, 1, 3, 8, files_with_bounds=1)})
     moved = Held(10, 4, {"a": ColumnTotals("a", "bigint", StatKind.INTEGER, False, 1, 3, 70, files_with_bounds=1)})
-    assert list_frame(words.held_columns([empty, full]), ["a"]).loc[0, ["Lowest", "Highest"]].tolist() == ["3", "8"]
-    assert list_frame(words.held_columns([full, moved]), ["a"]).loc[0, ["Lowest", "Highest"]].tolist() == ["3", "8 → 70"]
+    for held, highest in (([empty, full], "8"), ([full, moved], "8 → 70")):
+        assert list_frame(words.held_columns(held), ["a"]).loc[0, ["Lowest", "Highest"]].tolist() == ["3", highest]
 
 
 def test_the_rows_that_break_a_condition_are_text() -> None:
