@@ -194,8 +194,6 @@ def _drawn(read: TileRows, tile: Tile, key: str, look: FigureLook, span: timedel
     """The chart of one run for all who look at it, or why there is none."""
     if reason := "The statement gives no rows." if not read.rows.num_rows else view.misfit(read.rows, tile.chart):
         return reason
-    rows, chart = view.newest(read.rows, tile.chart, span), tile.chart
-    figure = view.figure(
-        rows, chart, is_cut=read.is_cut, mode=look.mode, zone=look.zone, title=tile.title, height=HEIGHT_PX
-    )
+    rows = view.newest(read.rows, tile.chart, span)
+    figure = view.figure(rows, tile.chart, look, is_cut=read.is_cut, title=tile.title, height=HEIGHT_PX)
     return prepared(json.loads(figure.to_json()), key=key, alt=tile.title)

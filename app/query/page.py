@@ -25,6 +25,7 @@ from app.ui import dialogs, figures, lists, work
 from app.ui.export import ExportOffer, export_button
 from app.ui.view import code as words
 from app.ui.view.code import TOOLS, code
+from app.ui.view.figures import FigureLook
 from app.ui.view.words import markdown_safe, sentence
 from backend.cells import distinct_names
 from backend.errors import QueryError, QueryTooLargeError
@@ -94,10 +95,12 @@ def _editor() -> str:
 
 
 def _sent() -> None:
-    """What was typed goes into the link; the versions of what was there before do not."""
+    """What was typed goes into the link; the versions and the title of what was there before do not."""
     st.session_state[_TEXT] = st.session_state[_EDITOR]
     st.session_state.pop(_RESULT, None)
     work.cancel()
+    if st.session_state[_EDITOR] != state.get_str(state.QUERY):
+        st.session_state[state.CHART_TITLE] = ""
     state.set_params({state.QUERY: st.session_state[_EDITOR] or None, state.VERSIONS: None, state.ON: None})
 
 
@@ -276,14 +279,15 @@ def _show(result: view.Result) -> None:
 
 def _rows(result: view.Result) -> None:
     """The rows, narrowed and sorted by the exact values: a browser would sort decimals as texts."""
+    number = crc32(repr((result.text, result.pins)).encode())
     with st.container(horizontal=True, vertical_alignment="bottom", key="query_narrow"):
-        wanted = st.text_input("Filter", key="query_filter", placeholder="Text in any column", width=260)
-        by = st.selectbox("Sort by", result.rows.column_names, None, key="query_sort", width=220, placeholder="As read")
-        is_descending = by is not None and st.toggle("Descending", key="query_descending")
+        wanted = st.text_input("Filter", key=f"query_filter_{number}", placeholder="Text in any column", width=260)
+        names, key = result.rows.column_names, f"query_sort_{number}"
+        by = st.selectbox("Sort by", names, None, key=key, width=220, placeholder="As read")
+        is_descending = by is not None and st.toggle("Descending", key=f"query_descending_{number}")
         rows = view.narrowed(result.rows, wanted or "", by, is_descending=is_descending)
         if rows.num_rows < result.rows.num_rows:
             st.caption(f"{rows.num_rows:,} of {things(result.rows.num_rows, 'row')}")
-    number = crc32(repr((result.text, result.pins)).encode())
     lists.exact_rows(rows, key=f"query_rows_{number}", alt="Rows of the query")
 
 
@@ -329,8 +333,8 @@ def _chart(result: view.Result) -> tuple[Chart | None, str]:
             "Title", key=state.CHART_TITLE, bind="query-params", max_chars=LONGEST_NAME, width=260,
             placeholder=view.default_title(chart),
         ).strip()  # fmt: skip
-    drawn = view.figure(rows, chart, is_cut=is_cut, mode=viewer.mode(), zone=viewer.timezone(), title=title)
-    figures.chart(drawn, key="query_chart")
+    look = FigureLook(viewer.mode(), viewer.timezone())
+    figures.chart(view.figure(rows, chart, look, is_cut=is_cut, title=title), key="query_chart")
     return chart, title
 
 

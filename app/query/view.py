@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from app.ui.lake import LakeReading
-from app.ui.view.figures import value_axis, wall_clock
+from app.ui.view.figures import FigureLook, value_axis, wall_clock
 from app.ui.view.frames import NULL, cell_text, is_number
 from app.ui.view.theme import Mode, categories, template_name
 from app.ui.view.words import figure_safe
@@ -159,7 +159,7 @@ def newest(rows: pa.Table, chart: Chart, span: timedelta | None) -> pa.Table:
     if span is None or not has_time(rows, chart):
         return rows
     times = cells(rows[chart.x])
-    latest = max((time for time in times if isinstance(time, date)), default=None)
+    latest: Any = max((time for time in times if isinstance(time, date)), default=None)
     return rows.filter(pa.array([isinstance(time, date) and latest - time < span for time in times], pa.bool_()))
 
 
@@ -245,34 +245,27 @@ def default_title(chart: Chart) -> str:
 
 
 def figure(
-    rows: pa.Table,
-    chart: Chart,
-    *,
-    is_cut: bool,
-    mode: Mode,
-    zone: str | None,
-    title: str = "",
-    height: int = HEIGHT_PX,
+    rows: pa.Table, chart: Chart, look: FigureLook, *, is_cut: bool, title: str = "", height: int = HEIGHT_PX
 ) -> go.Figure:
-    """The rows as one figure; `zone`: of the viewer, whose clock moments stand on; `title`: not what it shows."""
+    """The rows as one figure; `title`: not the default one."""
     if chart.kind == "Figure":
-        return _first_value(rows, chart.y, mode=mode, title=title, height=height)
-    xs = [_x(value, zone) for value in cells(rows[chart.x])]
+        return _first_value(rows, chart.y, mode=look.mode, title=title, height=height)
+    xs = [_x(value, look.zone) for value in cells(rows[chart.x])]
     ys = [_number(value) for value in cells(rows[chart.y])]
     exact = [cell_text(value) or NULL for value in cells(rows[chart.y])]
     groups = _texts(rows[chart.colour]) if chart.colour else [""] * len(xs)
     points: dict[str, list[tuple[Any, float | None, str]]] = {}
     for group, *point in zip(groups, xs, ys, exact, strict=True):
         points.setdefault(group, []).append((point[0], point[1], point[2]))
-    palette = categories(mode)
+    palette = categories(look.mode)
     title = (title or default_title(chart)) + (f", the first {len(xs):,} rows" if is_cut else "")
     drawn = go.Figure([
-        _trace(chart, name, _ordered(chart.kind, group), palette[number % len(palette)], len(points))
+        _trace(chart, name, group, palette[number % len(palette)], len(points))
         for number, (name, group) in enumerate(points.items())
     ])  # fmt: skip
     from_zero = {"rangemode": "tozero"} if chart.kind in ("Bar", "Area") else {}
     return drawn.update_layout(
-        template=template_name(mode),
+        template=template_name(look.mode),
         height=height,
         title_text=figure_safe(title),
         showlegend=chart.colour is not None,
@@ -309,25 +302,19 @@ def _first_value(rows: pa.Table, name: str, *, mode: Mode, title: str, height: i
 def _trace(
     chart: Chart, name: str, points: Sequence[tuple[Any, float | None, str]], colour: str, num_groups: int
 ) -> go.Bar | go.Scatter:
+    if chart.kind in ("Line", "Area"):  # they run from left to right; a point without a place has none on them
+        points = sorted((point for point in points if point[0] is not None), key=lambda point: point[0]) or points[:1]
     xs, ys, exact = map(list, zip(*points, strict=True))
     head = f"{figure_safe(cut(name))}<br>" if chart.colour else ""
-    said: Mapping[str, Any] = {
+    shared: Mapping[str, Any] = {
         "x": xs, "y": ys, "name": figure_safe(cut(name)), "customdata": list(map(figure_safe, exact)),
         "hovertemplate": f"{head}%{{x}}<br>%{{customdata}}<extra></extra>",
     }  # fmt: skip
     if chart.kind == "Bar":
-        return go.Bar(**said, marker_color=colour)
+        return go.Bar(**shared, marker_color=colour)
     lines = "markers" if chart.kind == "Scatter" else "lines+markers" if len(points) <= MARKED else "lines"
     area = {} if chart.kind != "Area" else {"stackgroup": "one"} if num_groups > 1 else {"fill": "tozeroy"}
-    return go.Scatter(**said, **area, mode=lines, line={"color": colour, "width": 2}, marker={"color": colour})
-
-
-def _ordered(kind: str, points: list[tuple[Any, float | None, str]]) -> list[tuple[Any, float | None, str]]:
-    """Lines run from left to right; a point without a place has none on them."""
-    if kind not in ("Line", "Area"):
-        return points
-    known = [point for point in points if point[0] is not None]
-    return sorted(known, key=lambda point: point[0]) or points[:1]
+    return go.Scatter(**shared, **area, mode=lines, line={"color": colour, "width": 2}, marker={"color": colour})
 
 
 def _x(value: Any, zone: str | None) -> Any:

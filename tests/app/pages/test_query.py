@@ -121,13 +121,14 @@ def test_another_session_sees_nothing_of_it_and_it_is_in_the_audit_trail(orders:
 
 
 def test_a_chart_is_drawn_of_what_fits(orders: Path) -> None:
-    app = run_linked(query=QUERY, versions="1", view="Chart")
+    app = run_linked(query=QUERY, versions="1", view="Chart", title="Orders")
     assert app.selectbox(key="_chart").value == "Scatter" and len(app.get("plotly_chart")) == 1
     app.selectbox(key="_chart").select("Line")
     app = again(app)
     assert param(app, "chart") == "Line"
     app = run(app, 'SELECT count(*) AS orders FROM "silver/orders"')
     labels = {box.label for box in app.selectbox}
+    assert app.text_input(key="title").value == "", "a title is of one statement"
     assert app.selectbox(key="_chart").value == "Figure" and not labels & {"X axis", "Series"}
     (drawn,) = app.get("plotly_chart")
     assert json.loads(drawn.proto.spec)["layout"]["annotations"][0]["text"] == "4"

@@ -10,6 +10,7 @@ import pytest
 
 from app.query import view
 from app.ui.lake import LakeReading
+from app.ui.view.figures import FigureLook
 from backend.errors import QueryError
 from backend.lake.model import CardColumn, TableCard, TableRef
 from backend.query.statement import read_statement
@@ -115,8 +116,8 @@ def test_what_fits_is_offered_the_most_fitting_first() -> None:
     )
 
 
-def draw(rows: pa.Table, chart: Chart, *, is_cut: bool = False, **look: str) -> go.Figure:
-    return view.figure(rows, chart, is_cut=is_cut, **{"mode": "light", "zone": None} | look)
+def draw(rows: pa.Table, chart: Chart, *, is_cut: bool = False, title: str = "", zone: str | None = None) -> go.Figure:
+    return view.figure(rows, chart, FigureLook("light", zone), is_cut=is_cut, title=title)
 
 
 def test_a_figure_is_the_number_of_one_row() -> None:
