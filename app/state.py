@@ -85,6 +85,7 @@ CHART = "chart"
 CHART_X = "x"
 CHART_Y = "y"
 CHART_COLOUR = "colour"
+CHART_TITLE = "title"
 # a dashboard, or tiles of any
 DASHBOARD = "dashboard"
 TILE = "tile"

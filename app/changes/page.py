@@ -251,7 +251,8 @@ def _view(part: LogPart, diff: VersionDiff | None) -> None:
         low, high = sorted((shown.question.from_version, shown.question.to_version))
         if shown.question.against is None and low < high:  # changed rows as a table to ask
             rows = quoted_name(f"{shown.question.ref.name}$changes")
-            navigation.query_link(f"SELECT * FROM {rows}({low}, {high})")
+            where = f" WHERE {shown.question.where}" if shown.question.where else ""
+            navigation.query_link(f"SELECT * FROM {rows}({low}, {high}){where}")
         _pin(shown)
         _summary(shown, is_pending=diff is None)
     match chosen:

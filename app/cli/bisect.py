@@ -49,8 +49,8 @@ def bisect(
     with closing(search(lake, ref, request)) as steps:
         for step in steps:
             for probe in step.probes[shown:]:
-                left = text.left_text(step)
-                say(f"{text.probe_line(probe)}{f' · {left}' if left else ''}", style="dim", to_stderr=True)
+                left = "" if step.at_most_left is None else f" · at most {step.at_most_left} more"
+                say(f"{text.probe_line(probe)}{left}", style="dim", to_stderr=True)
             shown, result = len(step.probes), step.result
     if result is None:
         raise BisectError("the search ended without an answer")

@@ -1,19 +1,21 @@
 """Dashboard: tiles on a grid, each drawn again by itself when what it reads moved.
 
-Rule: a dashboard that is kept is a file. What is chosen, ordered and sized here is in the link, and can be taken along
-as such a file. The live region only draws: what runs, and when, is one for all viewers (`shared_tiles`).
+Rule: a dashboard that is kept is a file. What is chosen, ordered and sized here is in the link, and can be saved as
+such a file. The live region only draws: what runs, and when, is one for all viewers (`shared_tiles`).
 """
 
 import functools
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 
 import streamlit as st
 
 from app import errors, navigation, services, state, viewer
 from app.query import view
-from app.query.saved import link_params, queries
+from app.query.page import ADD_TILE, link_params, saved_queries
 from app.services import once
 from app.ui.live import live
 from app.ui.live_figures import LiveChart, live_chart, prepared
@@ -26,7 +28,8 @@ from backend.sql.saved import WIDEST, Dashboard, SavedQuery, Tile, read_dashboar
 HEIGHT_PX = 320
 NARROWEST_PX = 320
 EVERY_S = 1.0
-_ADDED, _ARRANGED = "dashboard_added", "dashboard_arranged"
+RANGES = {"All": None, "1 h": timedelta(hours=1), "24 h": timedelta(days=1), "7 d": timedelta(days=7)}
+_ARRANGED, _TITLE = "dashboard_arranged", "dashboard_title"
 
 
 @once
@@ -42,9 +45,14 @@ def dashboard() -> None:
         errors.show(problem, meaning="Its tiles are not shown.")
     saved: list[SavedQuery] = []
     with errors.boundary():
-        saved = queries()
+        saved = saved_queries()
     every = tiles(boards, saved)
     name, shown = _chosen(boards, every)
+    if st.session_state.get(ADD_TILE) in every:  # on Query
+        _add(shown, every)
+        name, shown = _chosen(boards, every)
+    title = next((board.title for board in boards if board.name == name), navigation.title("dashboard"))
+    st.title(markdown_safe(title), anchor=False)
     with st.container(horizontal=True, vertical_alignment="bottom", key="dashboard_head"):
         if boards:
             _choice(boards, name)
@@ -58,8 +66,8 @@ def dashboard() -> None:
         if every:
             st.markdown("Add one under *Arrange*.")
         st.markdown(
-            "A saved query with a chart is a tile: run a statement on *Query*, choose *Chart*, then *Save…*. "
-            "A file `dashboards/NAME.toml` beside `weir.toml` is a dashboard for everybody."
+            "A saved query with a chart is a tile: run a statement on *Query*, choose *Chart*, *Save…*, then *Add to "
+            "dashboard*. A file `dashboards/NAME.toml` beside `weir.toml` is a dashboard for everybody."
         )
         navigation.page_link("query", "Query")
 
@@ -88,8 +96,8 @@ def _choice(boards: Sequence[Dashboard], name: str | None) -> None:
     titles, key = {board.name: board.title for board in boards}, f"dashboard_choice_{name}"
     st.selectbox(
         "Dashboard", list(titles), list(titles).index(name) if name else None, key=key, width=300,
-        format_func=lambda each: titles.get(each, each), placeholder="Arranged by the link", on_change=_open,
-        args=(key,),
+        format_func=lambda name: titles.get(name, name), placeholder="Arranged by the link", on_change=_open,
+        args=(key,), label_visibility="collapsed",
     )  # fmt: skip
 
 
@@ -102,7 +110,7 @@ def _open(key: str) -> None:
 
 
 def _arrange(shown: Sequence[Tile], every: Mapping[str, Tile]) -> None:
-    st.caption("What you choose here is in the link, for whoever you send it to.")
+    st.caption("The link holds what you choose here. Save it as a file to keep it.")
     for number, tile in enumerate(shown):
         before, after = list(shown[:number]), list(shown[number + 1 :])
         wider = replace(tile, width=tile.width % WIDEST + 1)
@@ -114,12 +122,15 @@ def _arrange(shown: Sequence[Tile], every: Mapping[str, Tile]) -> None:
             _button("Remove", f"tile_remove_{number}", [*before, *after], can=len(shown) > 1)
     others = [name for name in every if name not in {tile.name for tile in shown}]
     st.selectbox(
-        "Add a tile", others, None, key=_ADDED, placeholder="Tiles of files, and saved queries with a chart",
+        "Add a tile", others, None, key=ADD_TILE, placeholder="Tiles of files, and saved queries with a chart",
         on_change=_add, args=(shown, every),
     )  # fmt: skip
-    with st.expander("As a file", key="dashboard_file"):
-        st.caption("Save it as `dashboards/NAME.toml` beside `weir.toml`: then everybody has it.")
-        st.code(toml_text("My dashboard", shown), language="toml")
+    with st.expander("Save as a file", key="dashboard_file"):
+        title = st.text_input("Title", "My dashboard", key=_TITLE) or "My dashboard"
+        name, text = "_".join(re.findall(r"\w+", title.lower())) or "dashboard", toml_text(title, shown)
+        st.download_button(f"Download {name}.toml", text, f"{name}.toml", key="dashboard_save", on_click="ignore")
+        st.caption("Put it into the folder `dashboards` beside `weir.toml`: then everybody has it.")
+        st.code(text, language="toml")
 
 
 def _button(label: str, key: str, arranged: Sequence[Tile], *, can: bool = True) -> None:
@@ -127,8 +138,8 @@ def _button(label: str, key: str, arranged: Sequence[Tile], *, can: bool = True)
 
 
 def _add(shown: Sequence[Tile], every: Mapping[str, Tile]) -> None:
-    tile, st.session_state[_ADDED] = every.get(st.session_state[_ADDED]), None
-    if tile and tile.name not in {each.name for each in shown}:  # a browser may tell one choice twice
+    tile, st.session_state[ADD_TILE] = every.get(st.session_state[ADD_TILE]), None
+    if tile and tile.name not in {tile.name for tile in shown}:  # a browser may tell one choice twice
         _put([*shown, tile])
 
 
@@ -141,19 +152,26 @@ def _put(shown: Sequence[Tile]) -> None:
 
 
 def _grid(shown: Sequence[Tile]) -> None:
-    tiles_of_all = shared_tiles()
+    states = [shared_tiles().state(tile.sql) for tile in shown]
+    with st.container(horizontal=True, vertical_alignment="center", key="dashboard_refresh"):
+        st.caption(view.refresh_text(states, services.now()), width="stretch")
+        drawn = [(each.rows.rows, tile.chart) for tile, each in zip(shown, states, strict=True) if each.rows]
+        span = RANGES[st.segmented_control(
+            "Time range", list(RANGES), default="All", required=True, key=state.WINDOW, bind="query-params",
+            label_visibility="collapsed",
+        )] if any(view.has_time(*each) for each in drawn) else None  # fmt: skip
     grid = st.grid(WIDEST, min_column_width=NARROWEST_PX, key="dashboard_tiles")
     look = FigureLook(viewer.mode(), viewer.timezone())
-    for number, tile in enumerate(shown):
-        with grid.cell(column_span=tile.width), st.container(border=True, key=f"tile_{number}"):
-            _tile(tile, tiles_of_all.state(tile.sql), look, number)
+    for number, (tile, tile_state) in enumerate(zip(shown, states, strict=True)):
+        with grid.cell(column_span=tile.width), st.container(border=True, height="stretch", key=f"tile_{number}"):
+            _tile(tile, tile_state, look, number, span)
 
 
-def _tile(tile: Tile, tile_state: TileState, look: FigureLook, number: int) -> None:
+def _tile(tile: Tile, tile_state: TileState, look: FigureLook, number: int, span: timedelta | None) -> None:
     """Three parts that are always there, so that each keeps its place."""
     rows = tile_state.rows
     with st.container(key=f"tile_chart_{number}"):
-        drawn = _drawn(rows, tile, f"tile_figure_{number}", look) if rows else ""
+        drawn = _drawn(rows, tile, f"tile_figure_{number}", look, span) if rows else ""
         if isinstance(drawn, LiveChart):
             live_chart(drawn)
         else:
@@ -163,7 +181,7 @@ def _tile(tile: Tile, tile_state: TileState, look: FigureLook, number: int) -> N
         if tile_state.problem:
             errors.show(
                 tile_state.problem,
-                meaning="Shown is the last result that could be read." if rows else "Nothing was read.",
+                meaning="The chart shows the last result that could be read." if rows else "Nothing was read.",
             )
     with st.container(horizontal=True, vertical_alignment="center", key=f"tile_foot_{number}"):
         st.caption(markdown_safe(view.freshness(rows, services.now())) if rows else "–")
@@ -172,11 +190,10 @@ def _tile(tile: Tile, tile_state: TileState, look: FigureLook, number: int) -> N
 
 
 @functools.lru_cache(FIGURES_KEPT)
-def _drawn(rows: TileRows, tile: Tile, key: str, look: FigureLook) -> LiveChart | str:
+def _drawn(read: TileRows, tile: Tile, key: str, look: FigureLook, span: timedelta | None) -> LiveChart | str:
     """The chart of one run for all who look at it, or why there is none."""
-    if reason := "The statement gives no rows." if not rows.rows.num_rows else view.misfit(rows.rows, tile.chart):
+    if reason := "The statement gives no rows." if not read.rows.num_rows else view.misfit(read.rows, tile.chart):
         return reason
-    figure = view.figure(
-        rows.rows, tile.chart, is_cut=rows.is_cut, mode=look.mode, zone=look.zone, title=tile.title, height=HEIGHT_PX
-    )
+    rows = view.newest(read.rows, tile.chart, span)
+    figure = view.figure(rows, tile.chart, look, is_cut=read.is_cut, title=tile.title, height=HEIGHT_PX)
     return prepared(json.loads(figure.to_json()), key=key, alt=tile.title)

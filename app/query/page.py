@@ -1,15 +1,16 @@
-"""Query: a statement, what it will read, its first rows, a chart of them, and all of them as a file.
+"""Query: a statement, what it reads, its first rows, a chart of them, all of them as a file, and saved statements.
 
 Rule: the URL holds the statement and, once it ran, the versions that it read: a link offers it at just these. Rows are
 kept for the viewer who asked alone. Nothing is read before this viewer ran it, and nothing large without a second
 click. On the stream host statement and versions name the job: a reload, a second viewer and the command see the same
-one, and leaving the page ends nothing.
+one, and leaving the page ends nothing. A saved statement is everybody's; who saves or removes it gives a reason.
 """
 
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from itertools import islice
 from typing import TypeVar
 from zlib import crc32
 
@@ -19,49 +20,51 @@ import streamlit as st
 from app import cache, errors, navigation, services, state, viewer
 from app.host_answer import HostQuestion
 from app.query import view
-from app.query.saved import save_button, saved, saved_dialogs
 from app.query.sql_editor import sql_editor
-from app.ui import figures, work
+from app.ui import dialogs, figures, work
 from app.ui.export import ExportOffer, exact_rows, export_button
 from app.ui.view import code as words
 from app.ui.view.code import TOOLS, code
+from app.ui.view.figures import FigureLook
 from app.ui.view.words import markdown_safe, sentence
 from backend.cells import distinct_names
 from backend.errors import QueryError, QueryTooLargeError
-from backend.format import bytes_text, cut, duration_text
+from backend.format import ago, bytes_text, cut, duration_text, things
 from backend.jobs.results import results_lake
 from backend.query.answer import answered, first_rows, job_request, kept_rows, query_limits
 from backend.query.plan import QueryPlan, plan_query
 from backend.sql.export import Exported, Format
-from backend.sql.saved import Chart
-from backend.sql.session import CancelToken
+from backend.sql.saved import LONGEST_NAME, Chart, SavedQuery
 from backend.work import Interruptible, Work
 
 Option = TypeVar("Option", bound=str)
 MOST_ROWS = 1_000
 MOST_DRAWN = 2_000  # of the rows that a host kept
 MOST_CHARACTERS = 20_000  # that fit into a link
-MOST_EARLIER = 20
+MOST_LAST = 20
 POLL_S = 0.2
 HOST_LABEL = "Run on the stream host"
-_EDITOR, _TEXT, _RESULT, _OPENED, _EARLIER = (
-    f"query_{part}" for part in ("text", "last", "result", "opened", "earlier")
-)
+ADD_TILE = "dashboard_added"  # the name of a tile that the dashboard takes in
+_EDITOR, _TEXT, _RESULT, _LAST = (f"query_{part}" for part in ("text", "last", "result", "earlier"))
+_SAVE, _REMOVE, _SAVED = "query_save", "query_remove", "query_saved_as"
 _HELP = """One SELECT in DuckDB's SQL: joins, WITH, windows. `"silver/orders" VERSION AS OF 118`, or
 `TIMESTAMP AS OF '2 h ago'`. What the log knows: `"silver/orders$history"`, `$files`, `$partitions`, `$properties`,
 `"silver/orders$changes"(118, 'latest')`, and `weir.tables`, `weir.columns`, `weir.commits` …
 
-Names and functions are offered as you type, all of them by Ctrl+Space: Enter or Tab takes one, Esc none."""
+Names and functions are offered as you type, all of them by Ctrl+Space. Enter or Tab takes one, Esc none."""
 
 
 def query() -> None:
-    """The editor with the answer, then what was saved and what this session asked before."""
+    """What was asked and saved before, then the editor with the answer."""
+    dialogs.dialog(_SAVE, _save, title=lambda _: "Save this query?", width="small")
+    dialogs.dialog(_REMOVE, _remove, title=lambda saved: f"Remove {saved.name}?", width="small")
+    before = st.container(horizontal=True, key="query_lists")
     with errors.boundary():
         _answer(_editor())
-    saved_dialogs()
-    with st.container(horizontal=True, key="query_lists"):
-        saved()
-        _earlier()
+    with before:
+        _last()
+        with errors.boundary():
+            _saved()
 
 
 def _editor() -> str:
@@ -74,13 +77,14 @@ def _editor() -> str:
     with st.form("query_form", border=False):
         text = st.text_area(
             "SQL", key=_EDITOR, height=170, help=_HELP, max_chars=MOST_CHARACTERS,
-            placeholder='SELECT status, count(*) FROM "silver/orders" GROUP BY status',
+            placeholder=view.example(cache.lake_reading()),
         )  # fmt: skip
         sql_editor(cache.lake_reading(), st.session_state[_EDITOR] or "", most=MOST_CHARACTERS)
         with st.container(horizontal=True, vertical_alignment="bottom", key="query_buttons"):
             st.form_submit_button(
-                "Run", key="query_run", type="primary", icon=":material/play_arrow:", help="Ctrl+Enter", on_click=_run
-            )
+                "Run", key="query_run", type="primary", icon=":material/play_arrow:", shortcut="Mod+Enter",
+                on_click=_run,
+            )  # fmt: skip
             st.form_submit_button("What it reads", key="query_plan", on_click=_sent)
             why = viewer.why_no_job()
             st.form_submit_button(
@@ -91,10 +95,12 @@ def _editor() -> str:
 
 
 def _sent() -> None:
-    """What was typed goes into the link; the versions of what was there before do not."""
+    """What was typed goes into the link; the versions and the title of what was there before do not."""
     st.session_state[_TEXT] = st.session_state[_EDITOR]
     st.session_state.pop(_RESULT, None)
     work.cancel()
+    if st.session_state[_EDITOR] != state.get_str(state.QUERY):
+        st.session_state[state.CHART_TITLE] = ""
     state.set_params({state.QUERY: st.session_state[_EDITOR] or None, state.VERSIONS: None, state.ON: None})
 
 
@@ -112,36 +118,30 @@ def _asked(text: str, *, is_confirmed: bool = False) -> str:
     return f"query {is_confirmed} {text}"
 
 
-def _earlier() -> None:
-    """This session's own queries, each at the versions that it read."""
-    queries: dict[tuple[str, str, str | None], str] = st.session_state.get(_EARLIER, {})
-    if queries:
-        with st.popover("Earlier", icon=":material/history:", key="query_earlier"):
-            for (text, pins, on), caption in reversed(queries.items()):
-                params = {state.QUERY: text, state.VERSIONS: pins or None, state.ON: on}
-                navigation.page_link("query", cut(" ".join(text.split()), 80), params)
-                st.caption(markdown_safe(caption))
-
-
 # the answer -----------------------------------------------------------------------------------------------------------
 
 
 def _answer(text: str) -> None:
     """The rows, or what they would cost; raises what names and versions raise that there are not."""
     if not text.strip():
+        if work.is_asked(_asked(text)):
+            work.cancel()
+            st.warning(
+                "**There is nothing to run.** Write a SELECT first, or take the example.", icon=":material/edit:"
+            )
+        example = view.example(cache.lake_reading())
+        navigation.page_link("query", f"Example: {example}", {state.QUERY: example}, icon=":material/lightbulb:")
         st.caption(
-            "Nothing is read until you run it. Names of tables are offered as you type. Or open a table's Data, "
-            "History or Files: each has a link that brings its statement here."
+            "Nothing is read until you run it. A table's Data, History and Files have a link that brings their "
+            "statement here."
         )
         return
     pins = state.get_str(state.VERSIONS) or ""
     result: view.Result | None = st.session_state.get(_RESULT)
     is_on_host = state.get_str(state.ON) == work.HOST
     if result is None or (result.text, result.pins, bool(result.by)) != (text, pins, is_on_host):
-        is_known = (text, pins, None) in st.session_state.get(_EARLIER, {})  # anybody may have made the link
-        if is_known and not is_on_host and st.session_state.get(_OPENED) != (text, pins):
-            work.ask(_asked(text))
-        st.session_state[_OPENED] = (text, pins)
+        if not is_on_host and st.session_state.get(_LAST, {}).pop((text, pins, None), None):
+            work.ask(_asked(text))  # this viewer ran it before; anybody may have made another link
         try:
             result = _found_on_host(text, pins) if is_on_host else _computed(text, pins)
         except QueryError as exc:
@@ -198,26 +198,35 @@ def _computed(text: str, pins: str) -> view.Result | None:
         return None
     limit_s, cost = services.settings().lake.query_time_limit_s, markdown_safe(words.cost_text(plan))
 
-    def tell(step: _Step) -> tuple[float, str]:  # of its time: nobody knows how much is left to do
-        took, of = duration_text(step.elapsed_s), duration_text(limit_s)
-        return step.elapsed_s / limit_s, f"Reading {cost} · {took} of at most {of}"
+    def tell(step: view.Result) -> tuple[float, str]:  # of its time: nobody knows how much is left to do
+        took, of = duration_text(step.duration_s), duration_text(limit_s)
+        return step.duration_s / limit_s, f"Reading {cost} · {took} of at most {of}"
 
-    last = work.run(functools.partial(_steps, plan), key="query", tell=tell)
-    if last is None or last.rows is None:
+    def steps() -> Iterator[view.Result]:
+        """Without rows until it is over; left early, the query's process is killed."""
+        token, world, actor = Interruptible(), services.world(), viewer.actor()
+        limits, pins = query_limits(world.settings.lake), ",".join(plan.pins)
+        step = view.Result(text, pins, words.read_text(plan), pa.table({}), False, 0.0)
+        with Work(lambda: first_rows(world, plan, limits, actor, token), token.stop) as running:
+            while not running.ended(POLL_S):
+                yield replace(step, duration_s=running.elapsed_s)
+            rows, is_cut = running.result()
+            yield replace(step, rows=rows, is_cut=is_cut, duration_s=running.elapsed_s)
+
+    last = work.run(steps, key="query", tell=tell)
+    if last is None or not last.rows.num_columns:
         return None
     slot.empty()
-    return _kept(view.Result(text, ",".join(plan.pins), words.read_text(plan), last.rows, last.is_cut, last.elapsed_s))
+    return _kept(last)
 
 
 def _kept(result: view.Result) -> view.Result:
     """It stays with its viewer, and its versions stand in the link."""
-    asked, on = (result.text, result.pins), work.HOST if result.by else None
-    st.session_state[_RESULT], st.session_state[_TEXT], st.session_state[_OPENED] = result, result.text, asked
-    earlier: dict[tuple[str, str, str | None], str] = st.session_state.setdefault(_EARLIER, {})
-    earlier.pop((*asked, on), None)
-    earlier[*asked, on] = view.result_sentence(result)
-    while len(earlier) > MOST_EARLIER:
-        earlier.pop(next(iter(earlier)))
+    st.session_state[_RESULT], st.session_state[_TEXT] = result, result.text
+    last: dict[tuple[str, str, str | None], str] = st.session_state.get(_LAST, {})
+    asked = (result.text, result.pins, work.HOST if result.by else None)
+    newest = {asked: view.result_sentence(result)} | {key: last[key] for key in last if key != asked}
+    st.session_state[_LAST] = dict(islice(newest.items(), MOST_LAST))
     state.set_params({state.QUERY: result.text, state.VERSIONS: result.pins})
     return result
 
@@ -242,25 +251,6 @@ def _is_small(plan: QueryPlan, text: str) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """How long it runs; with `rows`, the first ones, it is over."""
-
-    elapsed_s: float
-    rows: pa.Table | None = None
-    is_cut: bool = False
-
-
-def _steps(plan: QueryPlan) -> Iterator[_Step]:
-    """Left early, the query's process is killed."""
-    token, world, actor = Interruptible(), services.world(), viewer.actor()
-    limits = query_limits(world.settings.lake)
-    with Work(lambda: first_rows(world, plan, limits, actor, token), token.stop) as running:
-        while not running.ended(POLL_S):
-            yield _Step(running.elapsed_s)
-        yield _Step(running.elapsed_s, *running.result())
-
-
 def _show(result: view.Result) -> None:
     head = st.container(horizontal=True, vertical_alignment="center", key="query_head")
     with head:
@@ -273,14 +263,32 @@ def _show(result: view.Result) -> None:
         export_button(_offer(result))
         _copy(result)
     if "now" in result.pins.split(","):
-        st.caption("Tables of `weir.` have no versions: the link shows them as they are when it is opened.")
-    chart = _chart(result) if shown == "Chart" else None
+        st.caption("Tables of `weir.` have no versions: the link reads them anew.")
+    chart, title = _chart(result) if shown == "Chart" else (None, "")
     with head:
-        save_button(result.text, chart)
+        blocked = viewer.read_only_reason()
+        effect = markdown_safe(blocked) if blocked else "By name, for everybody; with a chart it can be a tile"
+        if st.button("Save…", key=_SAVE, icon=":material/bookmark_add:", disabled=blocked is not None, help=effect):
+            dialogs.open_dialog(_SAVE, (result.text, chart, title))
+        saved_text, name = st.session_state.get(_SAVED, ("", ""))
+        if saved_text == result.text:
+            _add_to_dashboard(name)
     if shown != "Chart":
-        exact_rows(
-            result.rows, key=f"query_rows_{crc32(repr((result.text, result.pins)).encode())}", alt="Rows of the query"
-        )
+        _rows(result)
+
+
+def _rows(result: view.Result) -> None:
+    """The rows, narrowed and sorted by the exact values: a browser would sort decimals as texts."""
+    number = crc32(repr((result.text, result.pins)).encode())
+    with st.container(horizontal=True, vertical_alignment="bottom", key="query_narrow"):
+        wanted = st.text_input("Filter", key=f"query_filter_{number}", placeholder="Text in any column", width=260)
+        names, key = result.rows.column_names, f"query_sort_{number}"
+        by = st.selectbox("Sort by", names, None, key=key, width=220, placeholder="As read")
+        is_descending = by is not None and st.toggle("Descending", key=f"query_descending_{number}")
+        rows = view.narrowed(result.rows, wanted or "", by, is_descending=is_descending)
+        if rows.num_rows < result.rows.num_rows:
+            st.caption(f"{rows.num_rows:,} of {things(result.rows.num_rows, 'row')}")
+    exact_rows(rows, key=f"query_rows_{number}", alt="Rows of the query")
 
 
 def _copy(result: view.Result) -> None:
@@ -298,7 +306,8 @@ def _copy(result: view.Result) -> None:
                 st.caption(markdown_safe(sentence(exc.message)))
 
 
-def _chart(result: view.Result) -> Chart | None:
+def _chart(result: view.Result) -> tuple[Chart | None, str]:
+    """What is drawn, and the title that a person gave it."""
     rows = result.rows.slice(0, MOST_DRAWN)
     is_cut = result.is_cut or rows.num_rows < result.rows.num_rows
     columns = view.chart_columns(rows)
@@ -309,20 +318,24 @@ def _chart(result: view.Result) -> Chart | None:
             "beside it: a text, a time or a number. One row with a number is a figure.",
             icon=":material/bar_chart:",
         )
-        return None
+        return None, ""
     with st.container(horizontal=True, vertical_alignment="bottom", key="query_chart_choices"):
         kind = _choice("Chart", kinds, state.CHART) or kinds[0]
         if kind == "Figure":
             chart = Chart(kind, y=_choice("Figure", columns.ys(""), state.CHART_Y) or columns.ys("")[0])
         else:
-            x = _choice("Along", columns.xs(kind), state.CHART_X) or columns.xs(kind)[0]
-            y = _choice("Height", columns.ys(x), state.CHART_Y) or columns.ys(x)[0]
+            x = _choice("X axis", columns.xs(kind), state.CHART_X) or columns.xs(kind)[0]
+            y = _choice("Y axis", columns.ys(x), state.CHART_Y) or columns.ys(x)[0]
             few = view.colours(rows, columns, x)
-            colour = _choice("Colour", [*few, view.ONE_COLOUR] if few else [], state.CHART_COLOUR)
+            colour = _choice("Series", [*few, view.ONE_COLOUR] if few else [], state.CHART_COLOUR)
             chart = Chart(kind, x, y, colour if colour in few else None)
-    drawn = view.figure(rows, chart, is_cut=is_cut, mode=viewer.mode(), zone=viewer.timezone())
-    figures.chart(drawn, key="query_chart")
-    return chart
+        title = st.text_input(
+            "Title", key=state.CHART_TITLE, bind="query-params", max_chars=LONGEST_NAME, width=260,
+            placeholder=view.default_title(chart),
+        ).strip()  # fmt: skip
+    look = FigureLook(viewer.mode(), viewer.timezone())
+    figures.chart(view.figure(rows, chart, look, is_cut=is_cut, title=title), key="query_chart")
+    return chart, title
 
 
 def _choice(label: str, options: list[Option], key: str) -> Option | None:
@@ -338,29 +351,103 @@ def _choice(label: str, options: list[Option], key: str) -> Option | None:
 # all rows as a file ---------------------------------------------------------------------------------------------------
 
 
-def _exported(form: Format, rows: Callable[[CancelToken], AbstractContextManager[pa.RecordBatchReader]]) -> Exported:
-    return Exported("a query", f"query.{form.suffix}", form, rows)
-
-
 def _offer(result: view.Result) -> ExportOffer:
     if result.by:
-        rows = result.rows
-        return ExportOffer(
-            "the rows that the host kept",
-            lambda form: _exported(form, lambda _: nullcontext(rows.to_reader())),
-            f"Read{result.read}. There are more: filter or group earlier." if result.is_cut else f"Read{result.read}",
-            lambda _: words.command(result.text, result.pins, work.HOST),
-        )
-    lake, time_limit_s = services.settings().lake, services.settings().ui.export_time_limit_s
-    limits = replace(query_limits(lake), time_limit_s=time_limit_s)  # a browser takes it slowly
-    return ExportOffer(
-        "all rows of the query",
-        lambda form: _exported(
-            form,
-            functools.partial(
-                answered, services.world(), _plan(result.text, result.pins, None), limits, viewer.actor()
-            ),
-        ),
-        f"Read{result.read}" if result.read else "",
-        lambda _: words.command(result.text, result.pins),
-    )
+        kept, on, title = result.rows, work.HOST, "the rows that the host kept"
+        note = f"Read{result.read}. There are more: filter or group earlier." if result.is_cut else f"Read{result.read}"
+    else:
+        kept, on, title, note = None, "", "all rows of the query", f"Read{result.read}" if result.read else ""
+
+    def rows(form: Format) -> Exported:
+        if kept is not None:
+            return Exported("a query", f"query.{form.suffix}", form, lambda _: nullcontext(kept.to_reader()))
+        settings, world = services.settings(), services.world()
+        limits = replace(query_limits(settings.lake), time_limit_s=settings.ui.export_time_limit_s)  # browsers are slow
+        read = functools.partial(answered, world, _plan(result.text, result.pins, None), limits, viewer.actor())
+        return Exported("a query", f"query.{form.suffix}", form, read)
+
+    return ExportOffer(title, rows, note, lambda _: words.command(result.text, result.pins, on))
+
+
+# asked before, and saved ----------------------------------------------------------------------------------------------
+
+
+def link_params(text: str, chart: Chart | None, pins: str = "") -> navigation.Params:
+    """What opens a statement on Query, at these versions and drawn like this."""
+    params: dict[str, state.Value] = {state.QUERY: text, state.VERSIONS: pins or None}
+    if chart is None:
+        return params
+    drawn = {state.CHART: chart.kind, state.CHART_X: chart.x or None, state.CHART_Y: chart.y}
+    return {**params, **drawn, state.CHART_COLOUR: chart.colour or view.ONE_COLOUR, state.VIEW: "Chart"}
+
+
+def saved_queries() -> list[SavedQuery]:
+    """By name; raises `StoreError`."""
+    store = services.existing_store()
+    return store.saved.all() if store else []
+
+
+def _last() -> None:
+    """This session's own queries, each at the versions that it read."""
+    queries: dict[tuple[str, str, str | None], str] = st.session_state.get(_LAST, {})
+    with st.popover("Last queries", icon=":material/history:", key="query_earlier", disabled=not queries):
+        for (text, pins, on), caption in queries.items():
+            params = {state.QUERY: text, state.VERSIONS: pins or None, state.ON: on}
+            navigation.page_link("query", cut(" ".join(text.split()), 80), params)
+            st.caption(markdown_safe(caption))
+
+
+def _saved() -> None:
+    """All saved queries, to be found by name or owner."""
+    by_label = {f"{saved.name} · {saved.owner}": saved for saved in saved_queries()}
+    with st.popover("Saved queries", icon=":material/bookmark:", key="query_saved", disabled=not by_label):
+        label = st.selectbox("Saved queries", list(by_label), None, key="query_saved_name", placeholder="Search")
+        if label not in by_label:
+            return
+        saved, blocked = by_label[label], viewer.read_only_reason()
+        st.code(cut(saved.text, 2_000), language="sql")
+        st.caption(markdown_safe(f"{saved.owner} saved it {ago(saved.saved_at, services.now())}."))
+        with st.container(horizontal=True, key="query_saved_buttons"):
+            navigation.page_link("query", "Open", link_params(saved.text, saved.chart), icon=":material/terminal:")
+            if saved.chart:
+                _add_to_dashboard(saved.name, of="saved")
+            help_text = markdown_safe(blocked) if blocked else None
+            if st.button("Remove…", key="query_remove", disabled=blocked is not None, help=help_text):
+                dialogs.open_dialog(_REMOVE, saved)
+
+
+def _add_to_dashboard(name: str, *, of: str = "result") -> None:
+    label, icon = "Add to dashboard", ":material/dashboard_customize:"
+    if st.button(label, key=f"query_tile_{of}", icon=icon, help=markdown_safe(f"{name}, as a tile")):
+        st.session_state[ADD_TILE] = name
+        navigation.go("dashboard")
+
+
+def _save(asked: tuple[str, Chart | None, str]) -> None:
+    text, chart, title = asked
+    with errors.boundary():
+        st.markdown("Everybody finds it by its name, and `weir query --saved NAME` runs it.")
+        st.caption("Its chart is saved with it." if chart else "Without a chart it is no tile: choose *Chart* first.")
+
+        def boxes() -> None:
+            st.text_input(
+                "Name", title, key="query_save_title", max_chars=LONGEST_NAME, placeholder="Revenue by status"
+            )
+
+        reason = dialogs.reason(_SAVE, label="Save", boxes=boxes)
+        if reason is None:
+            return
+        name, actor = st.session_state["query_save_title"] or "", viewer.actor()
+        saved = services.store().saved.save(name, text, chart, actor=actor, reason=reason, now=services.now())
+        st.session_state[_SAVED] = (text, saved.name) if chart else ("", "")
+        dialogs.asked(_SAVE, f"{saved.name} is saved")
+
+
+def _remove(saved: SavedQuery) -> None:
+    with errors.boundary():
+        st.markdown(f"{markdown_safe(saved.owner)} saved it. Links that hold its statement work as before.")
+        reason = dialogs.reason(_REMOVE, label="Remove")
+        if reason is None:
+            return
+        services.store().saved.remove(saved.name, actor=viewer.actor(), reason=reason, now=services.now())
+        dialogs.asked(_REMOVE, f"{saved.name} is removed")

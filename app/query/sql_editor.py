@@ -1,4 +1,5 @@
-"""An editor of SQL in place of a text area: colours, undo, completion, and Ctrl+Enter that presses the run button.
+"""An editor of SQL in place of a text area: colours, undo, completion, and Ctrl+Enter that presses the run button; and
+beside it the tables and columns to search and insert.
 
 Rule: the text area stays the truth. What is typed goes into it at once, and what the server puts there is taken over;
 where the script is not served it is all there is. Names are inserted as text, and shown as text.
@@ -32,7 +33,7 @@ const offered = ({ keywords, types, functions, views, tables }) => {
   for (const [text, columns] of Object.entries(tables)) {
     const key = keyOf(text), last = key.split("/").at(-1);
     const table = { text, key, option: option(text, "table", { boost: 1 }),
-      columns: columns.map(([name, detail]) => option(name, "column", { detail, boost: 2 })) };
+      columns: columns.map(([name, detail, info]) => option(name, "column", { detail, info, boost: 2 })) };
     byKey.set(key, table);
     byLast.set(last, byLast.has(last) ? undefined : table);
   }
@@ -93,6 +94,35 @@ const complete = (names) => ({ state, pos, explicit }) => {
   return { from, options: options.map((one) => ({ ...one, apply })) };
 };
 
+// tables and columns beside it ---------------------------------------------------------------------------------------
+const MOST_SHOWN = 100;
+const element = (tag, properties, ...children) => {
+  const node = Object.assign(document.createElement(tag), properties);
+  node.append(...children);
+  return node;
+};
+const button = (properties, ...children) => element("button", { type: "button", ...properties }, ...children);
+const insertButton = (node, { label, text, detail = "", info = "" }) => button({ onclick() {
+  const { state } = node.editor, before = state.sliceDoc(0, state.selection.main.from);
+  node.editor.dispatch(state.replaceSelection(/[\w"]$/.test(before) ? `, ${text}` : text));
+  node.editor.focus();
+} }, label, ` `, element("small", {}, detail), element("small", { className: "comment" }, info));
+const drawNames = (node) => {
+  const words = node.search.value.toLowerCase().split(/\s+/).filter(Boolean);
+  const holds = (...texts) => words.every((word) => texts.some((text) => text?.toLowerCase().includes(word)));
+  const lines = [...node.offered.byKey.values()].map(({ option, columns }) => ({ option, columns: holds(option.label) ?
+    columns : columns.filter(({ label, detail, info }) => holds(option.label, label, detail, info)), all: columns }));
+  const shown = lines.filter(({ option, columns }) => columns.length || holds(option.label));
+  node.list.replaceChildren(...shown.slice(0, MOST_SHOWN).map(({ option, columns, all }) => {
+    const below = element("div"), toggle = button({ ariaLabel: `Columns of ${option.label}`, onclick() {
+      toggle.ariaExpanded = `${!below.hasChildNodes()}`;
+      below.replaceChildren(...below.hasChildNodes() ? [] : columns.map((column) => insertButton(node, column)));
+    } });
+    if (columns.length < all.length) toggle.click(); else toggle.ariaExpanded = "false";
+    return element("div", {}, toggle, insertButton(node, option), below);
+  }), shown.length > MOST_SHOWN ? `and ${shown.length - MOST_SHOWN} more` : shown.length ? "" : "No name holds this.");
+};
+
 // how it looks -------------------------------------------------------------------------------------------------------
 const colour = (name) => `var(--st-${name}-text-color)`;
 const COLOURS = syntaxHighlighting(HighlightStyle.define([
@@ -102,11 +132,12 @@ const COLOURS = syntaxHighlighting(HighlightStyle.define([
   { tag: tags.comment, color: colour("gray"), fontStyle: "italic" },
 ]));
 const LOOK = EditorView.theme({
-  "&": { border: "1px solid var(--st-border-color)", borderRadius: "var(--st-base-radius)", minHeight: "140px",
-    maxHeight: "55vh", backgroundColor: "var(--st-secondary-background-color)", color: "var(--st-text-color)" },
+  "&": { border: "1px solid var(--st-border-color)", borderRadius: "var(--st-base-radius)", minHeight: "236px",
+    flex: "3 1 24rem", minWidth: "0", maxHeight: "55vh", color: "var(--st-text-color)",
+    backgroundColor: "var(--st-secondary-background-color)" },
   "&.cm-focused": { outline: "none", borderColor: "var(--st-primary-color)" },
   ".cm-scroller": { fontFamily: "var(--st-code-font)", fontSize: "0.875rem", lineHeight: "1.5", overflow: "auto" },
-  ".cm-content": { padding: "0.6rem 0", caretColor: "var(--st-text-color)", minHeight: "138px" },
+  ".cm-content": { padding: "0.6rem 0", caretColor: "var(--st-text-color)", minHeight: "234px" },
   ".cm-line": { color: "inherit !important", fontWeight: "inherit !important" },  // Chromium keeps what was replaced
   ".cm-gutters": { backgroundColor: "transparent", border: "none", color: colour("gray") },
   ".cm-placeholder": { color: colour("gray") },
@@ -132,16 +163,11 @@ const push = (text) => {
   area.dispatchEvent(new Event("input", { bubbles: true }));
   area.dispatchEvent(new FocusEvent("focusout", { bubbles: true }));  // while it is being typed in, no link changes it
 };
-const run = (editor) => {
-  closeCompletion(editor);
-  document.querySelector(".st-key-query_run button").click();
-  return true;
-};
 const opened = (node, area) => {
   const { names, most } = node, { keywords, types, functions: builtin } = names;
   const dialect = SQLDialect.define({ keywords, types, builtin, caseInsensitiveIdentifiers: true });
-  return new EditorView({ parent: node, doc: area.value, extensions: [
-    Prec.highest(keymap.of(["Mod-Enter", "Ctrl-Enter"].map((key) => ({ key, run })))),
+  return new EditorView({ doc: area.value, extensions: [
+    Prec.highest(keymap.of([{ key: "Mod-Enter", run: (editor) => closeCompletion(editor) || true }])),
     keymap.of([{ key: "Tab", run: acceptCompletion }, ...closeBracketsKeymap, ...historyKeymap, ...defaultKeymap]),
     dialect.extension, COLOURS, LOOK, lineNumbers(), history(), bracketMatching(), closeBrackets(),
     EditorView.lineWrapping, placeholder(area.placeholder), EditorView.contentAttributes.of({ "aria-label": "SQL" }),
@@ -153,7 +179,7 @@ const opened = (node, area) => {
 const pull = (node) => {
   const area = areaOf();
   if (!area) return;
-  node.editor ??= opened(node, area);
+  if (!node.editor) node.prepend((node.editor = opened(node, area)).dom);
   if (document.activeElement === area) node.editor.focus();
   const { state } = node.editor;
   if (state.doc.toString() === area.value) return;
@@ -163,6 +189,10 @@ const pull = (node) => {
 const made = (parent) => {
   const node = document.createElement("div");
   node.className = "weir-sql";
+  node.search = element("input", { type: "search", placeholder: "Search tables and columns",
+    ariaLabel: "Search tables and columns", oninput: () => drawNames(node) });
+  node.list = element("div");
+  node.append(element("div", { className: "weir-names" }, node.search, node.list));
   parent.append(node);
   // Streamlit draws the text area when it comes to it, and React writes what it sets into its content, too.
   node.watch = new MutationObserver(() => pull(node));
@@ -176,6 +206,7 @@ export default async ({ data, parentElement }) => {
   if (node.text !== text) {
     Object.assign(node, { text, ...JSON.parse(text) });
     node.offered = offered(node.names);
+    drawNames(node);
   }
   const area = document.querySelector(".st-key-query_text");
   node.watch.observe(area, { childList: true, characterData: true, subtree: true });
@@ -192,7 +223,20 @@ _LOOK = """<style>
 @keyframes weir-sql { from { visibility: hidden } }
 .st-key-query_text [data-testid=stTextAreaRootElement] { animation: weir-sql 10s step-end }
 body:has(.weir-sql .cm-editor) .st-key-query_text [data-testid=stTextAreaRootElement] { display: none }
-.weir-sql { margin-top: -0.7rem }
+.st-key-query_run kbd { color: inherit !important; opacity: 1 !important }
+.weir-sql { margin-top: -0.7rem; display: flex; flex-wrap: wrap; gap: 0.75rem }
+.weir-names { flex: 1 1 15rem; display: flex; flex-direction: column; height: 236px; font-size: 0.8125rem }
+.weir-names > div { overflow: auto; flex: 1 }
+.weir-names input, .weir-names button { font: inherit; color: inherit; background: none; border: 0; text-align: left }
+.weir-names input { padding: 0.4rem 0.6rem; border: 1px solid var(--st-border-color); margin-bottom: 0.25rem;
+  border-radius: var(--st-base-radius) }
+.weir-names button { padding: 0.15rem 0.4rem; min-height: 1.6rem; cursor: pointer; overflow-wrap: anywhere }
+.weir-names button:hover { background: var(--st-secondary-background-color) }
+.weir-names button[aria-expanded]::before { content: "+ " }
+.weir-names button[aria-expanded=true]::before { content: "– " }
+.weir-names div div div { display: flex; flex-direction: column; padding-left: 1.4rem }
+.weir-names small { color: var(--st-gray-text-color) }
+.weir-names .comment { display: block }
 </style>"""
 SCRIPT = Script("sql", "6.43.15", _LIBRARY, _LINES)
 _component = st.components.v2.component("weir.sql_editor", js=SCRIPT.importer, isolate_styles=False)
@@ -202,10 +246,9 @@ def sql_editor(reading: LakeReading, text: str, *, most: int) -> None:
     """Draws it over the text area `query_text`, of which `text` is what the server has; `most`: characters."""
     if SCRIPT.is_served:
         st.html(_LOOK)
-        _component(key="query_editor", data=_data(reading, view.named(reading.tables, text), most))
+        _component(key="query_editor", data=_data(reading, text, most))
 
 
 @lru_cache(2)
-def _data(reading: LakeReading, with_columns: frozenset[str], most: int) -> bytes:
-    """For all viewers of a reading."""
-    return packed({"names": view.completions(reading.tables, reading.names, with_columns), "most": most})
+def _data(reading: LakeReading, text: str, most: int) -> bytes:
+    return packed({"names": view.completions(reading, text), "most": most})

@@ -5,9 +5,9 @@ is grouped by the statement. Columns are offered where a chart can use them.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from itertools import islice
 from typing import Any
 
@@ -15,14 +15,15 @@ import plotly.graph_objects as go
 import pyarrow as pa
 import pyarrow.types as pt
 
-from app.ui.view.figures import value_axis, wall_clock
+from app.ui.lake import LakeReading
+from app.ui.view.figures import FigureLook, value_axis, wall_clock
 from app.ui.view.frames import NULL, cell_text, is_number
 from app.ui.view.theme import Mode, categories, template_name
 from app.ui.view.words import figure_safe
 from backend.cells import cells
 from backend.format import ago, cut, duration_text, figure_text, things
 from backend.lake.model import TableCard
-from backend.query.tiles import TileRows
+from backend.query.tiles import TileRows, TileState
 from backend.query.views import LAKE_VIEWS, VIEW_COLUMNS
 from backend.sql.expression import FUNCTIONS
 from backend.sql.saved import KINDS, WIDEST, Chart, Kind, Tile
@@ -35,8 +36,8 @@ KEYWORDS = (
     "preceding following current row cast try_cast interval exclude version timestamp of values"
 )
 TYPES = "bigint boolean date decimal double float integer smallint timestamp timestamptz varchar"
-MOST_COLUMNS = 30_000  # of a lake, offered before a statement names their tables
-MOST_OF_TYPE = 40  # characters
+MOST_COLUMNS = 30_000  # of a lake, those of a statement's tables first
+MOST_OF_TYPE, MOST_OF_COMMENT = 40, 120  # characters
 MOST_COLOURS = 8
 ONE_COLOUR = "One colour"
 MOST_NAMED = 3  # tables of a tile
@@ -70,31 +71,41 @@ def result_sentence(result: Result) -> str:
     return f"{rows}{result.read}, in {duration_text(result.duration_s)}{by}."
 
 
-def named(tables: Iterable[object], text: str) -> frozenset[str]:
-    """The tables whose columns are offered: all of a lake of `MOST_COLUMNS`, of a larger one those in the statement."""
-    cards = [table for table in tables if isinstance(table, TableCard)]
-    is_small = sum(len(card.columns) for card in cards) <= MOST_COLUMNS
-    return frozenset(c.ref.name for c in cards if is_small or c.ref.name.rpartition("/")[2].lower() in text.lower())
+def example(reading: LakeReading) -> str:
+    """A statement over a real table: of the topmost layer that is read, else any that is there."""
+    cards = [table for table in reading.tables if isinstance(table, TableCard) and table.columns]
+    if not cards:
+        return f"SELECT * FROM {quoted_name(reading.names[0]) if reading.names else 'weir.tables'} LIMIT 100"
+    card = min(cards, key=lambda card: ("gold silver bronze".find(card.ref.layer or "bronze"), card.ref.name))
+    columns = islice((name for name, _, _ in _columns(card) if "." not in name), 4)
+    return f"SELECT {', '.join(columns) or '*'} FROM {quoted_name(card.ref.name)} LIMIT 100"
 
 
-def completions(tables: Iterable[object], names: Iterable[str], with_columns: frozenset[str]) -> dict[str, Any]:
-    """What an editor offers, as a statement writes it: every table of `names` with [column, type] of those read."""
-    shown = (table for table in tables if isinstance(table, TableCard) and table.ref.name in with_columns)
-    columns = {table.ref.name: [*islice(_columns(table), MOST_COLUMNS)] for table in shown}
-    of_lake = {f"weir.{name}": [(column, str(kind)) for column, kind in of.items()] for name, of in LAKE_VIEWS.items()}
+def completions(reading: LakeReading, text: str) -> dict[str, Any]:
+    """What an editor offers, as a statement writes it: every table with [column, type, comment] of those that `text`
+    names, and of the others as far as `MOST_COLUMNS` go."""
+    cards = [table for table in reading.tables if isinstance(table, TableCard)]
+    cards.sort(key=lambda card: card.ref.name.rpartition("/")[2].lower() not in text.lower())
+    columns, left = dict[str, list[tuple[str, str, str]]](), MOST_COLUMNS
+    for card in cards:
+        columns[card.ref.name] = [*islice(_columns(card), left)]
+        left -= len(columns[card.ref.name])
+    of_lake = {
+        f"weir.{name}": [(column, str(kind), "") for column, kind in of.items()] for name, of in LAKE_VIEWS.items()
+    }
     return {
         "keywords": KEYWORDS,
         "types": TYPES,
         "functions": " ".join(sorted(name for name in FUNCTIONS if name.isidentifier())),
         "views": VIEW_COLUMNS,
-        "tables": {quoted_name(name): columns.get(name, []) for name in names} | of_lake,
+        "tables": {quoted_name(name): columns.get(name, []) for name in reading.names} | of_lake,
     }
 
 
-def _columns(card: TableCard) -> Iterator[tuple[str, str]]:
-    """Columns and the fields of structs with their types; nothing that arrays and maps hold."""
+def _columns(card: TableCard) -> Iterator[tuple[str, str, str]]:
+    """Columns and the fields of structs with types and comments; nothing that arrays and maps hold."""
     nesting = dict[str, tuple[str, str]]()  # a path → as it is written, and its type
-    for path, kind, _ in card.columns:
+    for path, kind, comment in card.columns:
         parents = (parent for parent in nesting if path.startswith(f"{parent}."))
         parent = max(parents, key=len, default="") if "." in path else ""
         name, (above, kind_above) = path[len(parent) + 1 if parent else 0 :], nesting.get(parent, ("", "struct"))
@@ -103,7 +114,22 @@ def _columns(card: TableCard) -> Iterator[tuple[str, str]]:
         written = f"{above}.{plain_name(name)}" if parent else plain_name(name)
         if kind.startswith(("struct", "array", "map")):
             nesting[path] = (written, kind)
-        yield written, cut(kind, MOST_OF_TYPE)
+        yield written, cut(kind, MOST_OF_TYPE), cut(comment or "", MOST_OF_COMMENT)
+
+
+def narrowed(rows: pa.Table, words: str, by: str | None, *, is_descending: bool) -> pa.Table:
+    """The rows of which some value holds each word, sorted by the exact values of a column; nulls come last."""
+    if wanted := words.casefold().split():
+        lines = zip(*(_texts(column) for column in rows.columns), strict=True)
+        folded = ("\n".join(line).casefold() for line in lines)
+        rows = rows.filter(pa.array([all(word in line for word in wanted) for line in folded], pa.bool_()))
+    if by is None:
+        return rows
+    try:
+        return rows.sort_by([(by, "descending" if is_descending else "ascending")])
+    except pa.ArrowException:  # nested values have no order: their texts have
+        keys = _texts(rows[by])
+        return rows.take(sorted(range(len(keys)), key=keys.__getitem__, reverse=is_descending))
 
 
 # tiles ----------------------------------------------------------------------------------------------------------------
@@ -121,6 +147,30 @@ def arranged(links: Sequence[str], every: Mapping[str, Tile]) -> tuple[list[Tile
         else:
             missing.append(link)
     return list(shown.values()), missing
+
+
+def has_time(rows: pa.Table, chart: Chart) -> bool:
+    """Whether the chart runs along a time."""
+    return chart.x in chart_columns(rows).times
+
+
+def newest(rows: pa.Table, chart: Chart, span: timedelta | None) -> pa.Table:
+    """The rows of the last `span` of the chart's time, up to its newest row; all where it has no time."""
+    if span is None or not has_time(rows, chart):
+        return rows
+    times = cells(rows[chart.x])
+    latest: Any = max((time for time in times if isinstance(time, date)), default=None)
+    return rows.filter(pa.array([isinstance(time, date) and latest - time < span for time in times], pa.bool_()))
+
+
+def refresh_text(states: Sequence[TileState], now: datetime) -> str:
+    """ "Live · 4 tiles, last read 12 s ago · 1 failed"."""
+    reading = sum(not (state.rows or state.problem) for state in states)
+    last = max((state.rows.read_at for state in states if state.rows), default=None)
+    failed = sum(state.problem is not None for state in states)
+    parts = [f"{things(len(states), 'tile')}{f', last read {ago(last, now)}' if last else ''}"]
+    parts += [f"reading {reading:,} …"] if reading else []
+    return " · ".join(["Live", *parts, *([f"{failed:,} failed"] if failed else [])])
 
 
 def freshness(rows: TileRows, now: datetime) -> str:
@@ -190,35 +240,32 @@ def colours(rows: pa.Table, columns: ChartColumns, x: str) -> list[str]:
     return few if len(set(map(str, cells(rows[x])))) < rows.num_rows else []
 
 
+def default_title(chart: Chart) -> str:
+    return f"{cut(chart.y)} by {cut(chart.x)}" if chart.x else cut(chart.y)
+
+
 def figure(
-    rows: pa.Table,
-    chart: Chart,
-    *,
-    is_cut: bool,
-    mode: Mode,
-    zone: str | None,
-    title: str = "",
-    height: int = HEIGHT_PX,
+    rows: pa.Table, chart: Chart, look: FigureLook, *, is_cut: bool, title: str = "", height: int = HEIGHT_PX
 ) -> go.Figure:
-    """The rows as one figure; `zone`: of the viewer, whose clock moments stand on; `title`: not what it shows."""
+    """The rows as one figure; `title`: not the default one."""
     if chart.kind == "Figure":
-        return _first_value(rows, chart.y, mode=mode, title=title, height=height)
-    xs = [_x(value, zone) for value in cells(rows[chart.x])]
+        return _first_value(rows, chart.y, mode=look.mode, title=title, height=height)
+    xs = [_x(value, look.zone) for value in cells(rows[chart.x])]
     ys = [_number(value) for value in cells(rows[chart.y])]
     exact = [cell_text(value) or NULL for value in cells(rows[chart.y])]
     groups = _texts(rows[chart.colour]) if chart.colour else [""] * len(xs)
     points: dict[str, list[tuple[Any, float | None, str]]] = {}
     for group, *point in zip(groups, xs, ys, exact, strict=True):
         points.setdefault(group, []).append((point[0], point[1], point[2]))
-    palette = categories(mode)
-    title = (title or f"{cut(chart.y)} by {cut(chart.x)}") + (f", the first {len(xs):,} rows" if is_cut else "")
+    palette = categories(look.mode)
+    title = (title or default_title(chart)) + (f", the first {len(xs):,} rows" if is_cut else "")
     drawn = go.Figure([
-        _trace(chart, name, _ordered(chart.kind, group), palette[number % len(palette)], len(points))
+        _trace(chart, name, group, palette[number % len(palette)], len(points))
         for number, (name, group) in enumerate(points.items())
     ])  # fmt: skip
     from_zero = {"rangemode": "tozero"} if chart.kind in ("Bar", "Area") else {}
     return drawn.update_layout(
-        template=template_name(mode),
+        template=template_name(look.mode),
         height=height,
         title_text=figure_safe(title),
         showlegend=chart.colour is not None,
@@ -255,25 +302,19 @@ def _first_value(rows: pa.Table, name: str, *, mode: Mode, title: str, height: i
 def _trace(
     chart: Chart, name: str, points: Sequence[tuple[Any, float | None, str]], colour: str, num_groups: int
 ) -> go.Bar | go.Scatter:
+    if chart.kind in ("Line", "Area"):  # they run from left to right; a point without a place has none on them
+        points = sorted((point for point in points if point[0] is not None), key=lambda point: point[0]) or points[:1]
     xs, ys, exact = map(list, zip(*points, strict=True))
     head = f"{figure_safe(cut(name))}<br>" if chart.colour else ""
-    said: Mapping[str, Any] = {
+    shared: Mapping[str, Any] = {
         "x": xs, "y": ys, "name": figure_safe(cut(name)), "customdata": list(map(figure_safe, exact)),
         "hovertemplate": f"{head}%{{x}}<br>%{{customdata}}<extra></extra>",
     }  # fmt: skip
     if chart.kind == "Bar":
-        return go.Bar(**said, marker_color=colour)
+        return go.Bar(**shared, marker_color=colour)
     lines = "markers" if chart.kind == "Scatter" else "lines+markers" if len(points) <= MARKED else "lines"
     area = {} if chart.kind != "Area" else {"stackgroup": "one"} if num_groups > 1 else {"fill": "tozeroy"}
-    return go.Scatter(**said, **area, mode=lines, line={"color": colour, "width": 2}, marker={"color": colour})
-
-
-def _ordered(kind: str, points: list[tuple[Any, float | None, str]]) -> list[tuple[Any, float | None, str]]:
-    """Lines run from left to right; a point without a place has none on them."""
-    if kind not in ("Line", "Area"):
-        return points
-    known = [point for point in points if point[0] is not None]
-    return sorted(known, key=lambda point: point[0]) or points[:1]
+    return go.Scatter(**shared, **area, mode=lines, line={"color": colour, "width": 2}, marker={"color": colour})
 
 
 def _x(value: Any, zone: str | None) -> Any:

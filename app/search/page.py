@@ -5,13 +5,12 @@ search is shown at once. Rows of the commit are compared unasked where that is l
 """
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from app import cache, errors, navigation, services, state, viewer
-from app.search import text, view
+from app.search import text
 from app.services import once
 from app.ui import lists, work
 from app.ui.lake import OpenTable
@@ -32,9 +31,7 @@ bisects = once(Bisects)  # searches that ended, by what was asked
 held_columns = once(held_numbers)  # what columns hold at versions, from which conditions are suggested
 _DEFAULTS = {state.GOOD: OLDEST, state.BAD: "latest"}
 _PROBES = "Probes in the order they ran"
-_COMPARE_S = 5.0  # so long a viewer waits for rows that nobody asked to compare
-_NARROWEST_PX = 280
-_PARTS = ("who", "changed")
+_COMPARE_S = 5.0  # seconds that a viewer waits for rows that nobody asked to compare
 
 
 def form(opened: OpenTable) -> BisectRequest:
@@ -59,8 +56,7 @@ def form(opened: OpenTable) -> BisectRequest:
         picker(state.BAD, "Bad version", _DEFAULTS[state.BAD], commits, names)
         check = st.number_input(
             "Checks", 0, MOST_CHECKS, 2, key=state.CHECK, bind="query-params", width=120,
-            help="So many versions on each side of what was found are judged as well: whether the condition changes "
-            "more than once is only known where somebody looks.",
+            help="Judges so many more versions on each side of the answer: the condition may change more than once.",
         )  # fmt: skip
     return _asked(condition.strip(), int(check))
 
@@ -87,8 +83,7 @@ def answer(opened: OpenTable, asked: BisectRequest) -> None:
         example = markdown_safe(f"`{example_condition(opened.snapshot.metadata, is_good=True)}`")
         st.info(
             f"**Write what a good version satisfies**, for instance {example} (every row) or `count(*) > 0` (the "
-            "version as a whole). Versions between a good and a bad one are then judged, half of what is left each "
-            "time, until the commit is found that broke it.",
+            "version as a whole). The search halves the versions between good and bad until it finds the commit.",
             icon=":material/search:",
         )
         _suggestions(opened, asked)
@@ -113,11 +108,19 @@ def answer(opened: OpenTable, asked: BisectRequest) -> None:
 def _search(opened: OpenTable, asked: BisectRequest) -> Bisection | None:
     """Runs it and shows each probe as it ends; then the URL names the two versions that were compared."""
 
-    def begin() -> Iterator[BisectProgress]:
-        return _shown(bisects().over(services.lake(), opened.ref, asked), st.empty())
+    num_shown, bar, slot = 0, st.container(), st.empty()
+
+    def tell(step: BisectProgress) -> tuple[float, str]:
+        nonlocal num_shown
+        if len(step.probes) > num_shown:
+            num_shown = len(step.probes)
+            with slot:
+                lists.show(text.probe_columns(services.now()), step.probes[::-1], key=None, alt=_PROBES)
+        return text.progress_text(step)
 
     try:
-        last = work.run(begin, key="bisect", tell=text.progress_text)
+        with bar:
+            last = work.run(lambda: bisects().over(services.lake(), opened.ref, asked), key="bisect", tell=tell)
     except QueryError as exc:
         if exc.position is not None:
             st.code(f"{asked.condition}\n{' ' * exc.position}^", language=None)
@@ -127,17 +130,6 @@ def _search(opened: OpenTable, asked: BisectRequest) -> Bisection | None:
         return None
     state.set_params({state.GOOD: result.good, state.BAD: result.bad})
     st.rerun()
-
-
-def _shown(steps: Iterator[BisectProgress], slot: DeltaGenerator) -> Iterator[BisectProgress]:
-    """The same steps, with the probes so far in their place, newest first."""
-    shown = 0
-    for step in steps:
-        if len(step.probes) > shown:
-            shown = len(step.probes)
-            with slot:
-                lists.show(view.probe_columns(services.now()), step.probes[::-1], key=None, alt=_PROBES)
-        yield step
 
 
 # the answer ------------------------------------------------------------------------------------------------------
@@ -161,8 +153,8 @@ def _result(opened: OpenTable, result: Bisection) -> None:
     if result.examples.rows:
         st.markdown(f"**Rows of v{result.bad_seen} that violate it** · the first {len(result.examples.rows)}")
         rows, alt = result.examples.rows, "Rows that violate the condition"
-        lists.show(view.example_columns(result.examples), rows, key="bisect_rows", alt=alt)
-    lists.show(view.probe_columns(services.now()), result.probes, key="bisect_probes", alt=_PROBES)
+        lists.show(text.example_columns(result.examples), rows, key="bisect_rows", alt=alt)
+    lists.show(text.probe_columns(services.now()), result.probes, key="bisect_probes", alt=_PROBES)
     with st.expander("The same in a terminal"):
         ends = ("--good", str(result.good), "--bad", str(result.bad))
         command = shlex.join(["weir", "bisect", result.ref.name, "--assert", result.condition, *ends])
@@ -199,8 +191,9 @@ def _culprit(opened: OpenTable, result: Bisection) -> None:
     """Who made it beside what it changed, and the way back, where there is one commit."""
     if result.culprit is None:
         return
-    with st.grid(2, min_column_width=_NARROWEST_PX, key="culprit"):
-        who, changed = (st.container(border=True, height="stretch", key=f"culprit_{part}") for part in _PARTS)
+    with st.grid(2, min_column_width=280, key="culprit"):
+        who = st.container(border=True, height="stretch", key="culprit_who")
+        changed = st.container(border=True, height="stretch", key="culprit_changed")
     with who:
         st.markdown(f"**v{result.culprit}: who and how**")
         if result.commit:
@@ -263,12 +256,9 @@ def _suggestions(opened: OpenTable, asked: BisectRequest) -> None:
     low, high = held[0].version, held[-1].version
     suggested = suggest(held, key)
     with st.container(key="suggestions"):
-        title = (
-            f"**What jumped between v{low} and v{high}**"
-            if suggested
-            else f"Nothing jumped between v{low} and v{high}."
-        )
-        st.markdown(title + (" · a click fills the condition" if suggested else ""))
+        range_text = f"between v{low} and v{high}"
+        title = f"**What jumped {range_text}** · a click fills the condition" if suggested else ""
+        st.markdown(title or f"Nothing jumped {range_text}.")
         for number, each in enumerate(suggested):
             with st.container(horizontal=True, vertical_alignment="center", key=f"suggested_{number}"):
                 st.button(
@@ -279,8 +269,8 @@ def _suggestions(opened: OpenTable, asked: BisectRequest) -> None:
                 st.markdown(markdown_safe(text.suggestion_text(each)), width="content")
         quantiles = "" if held[-1].quantiles else ", which have no quantiles: the table is not read for them"
         st.caption(f"What the columns hold, v{low} → v{high}, by the log's statistics{quantiles}")
-        names, alt = list(held[-1].columns)[: view.MOST_COLUMNS], "What columns hold at the good and the bad end"
-        lists.show(view.held_columns(held), names, key="held", alt=alt)
+        names, alt = list(held[-1].columns)[: text.MOST_COLUMNS], "What columns hold at the good and the bad end"
+        lists.show(text.held_columns(held), names, key="held", alt=alt)
 
 
 def _ends(opened: OpenTable, asked: BisectRequest) -> tuple[int, int]:

@@ -1,26 +1,44 @@
-"""First bad version in words, for the page and the terminal: the answer, its commit, its probes.
+"""First bad version in words and lists, for the page and the terminal: the answer, its commit, its probes.
 
 Rule: pure, and free of pandas, which the terminal does without. A sentence claims no more than the probes saw; a count
-that nobody gives is not made up.
+that nobody gives is not made up. An outcome has a sign and a word.
 """
 
 import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
 
 import orjson
 
+from app.columns import Column
 from app.ui.view.commits import stream_text
 from app.ui.view.explanation import counts_text, explained, gross_text
+from app.ui.view.theme import operation_style
 from backend.changes.model import CommitChanges, VersionDiff
-from backend.format import UNKNOWN, bytes_text, count_text, cut, duration_text, things, utc_text
+from backend.format import (
+    UNKNOWN,
+    age_s,
+    bytes_text,
+    count_text,
+    cut,
+    duration_text,
+    figure_text,
+    percent,
+    things,
+    utc_text,
+)
 from backend.lake.history.history import predicate_text
 from backend.lake.model import Commit
+from backend.search.condition import Examples
 from backend.search.notice import Measure
-from backend.search.search import Bisection, BisectProgress, Probe, ProbeOutcome, gave_text
-from backend.search.suggest import Suggestion, measure_text
+from backend.search.search import Bisection, BisectProgress, Probe, ProbeOutcome, Purpose, gave_text
+from backend.search.suggest import QUANTILES, Held, Suggestion, measure_text
 from backend.sql.numbers import ValueSource
+from backend.sql.values import json_value
 
 MOST_TEXT = 200  # characters of what a writer noted
 MOST_PAIRS = 6
@@ -32,6 +50,11 @@ _AT_ENDS = {
     Measure.WHOLE: "whole numbers in `{}`",
 }
 MOST_CONDITION = 80  # characters of a condition in one sentence
+SIGNS = {ProbeOutcome.GOOD: "✓ good", ProbeOutcome.BAD: "✕ bad", ProbeOutcome.SKIPPED: "○ skipped"}
+_PURPOSES = {Purpose.END: "an end", Purpose.SEARCH: "search", Purpose.CHECK: "check"}
+MOST_COLUMNS = 40
+HEADS = ("Lowest", *(("1 % below", "Median", "1 % above")[: len(QUANTILES)]), "Highest", "Null")
+WIDE_PX, ENDS_PX = 140, 205  # "890.91 → 83,137.07", "2026-11-20 10:04:31.522 UTC"
 NULLS_PASS = "null passes, as in a CHECK constraint"
 
 
@@ -62,11 +85,12 @@ def notes(result: Bisection) -> list[str]:
     if result.older_id is not None:
         low, high = sorted((result.good, result.bad))
         sentences.append(
-            f"the table was replaced by another one in between: its id is {result.older_id} at v{low} and "
-            f"{result.table_id} at v{high}; its rows before and after are compared as those of two tables"
+            f"another table took its place in between: its id is {result.older_id} at v{low} and {result.table_id} "
+            f"at v{high}; their rows are compared as those of two tables"
         )
-    sentences.append(_looked(result))
     judged = [probe for probe in result.probes if probe.outcome is not ProbeOutcome.SKIPPED]
+    unjudged = f"; not judged: {things(result.unprobed, 'commit')} that changed rows" if result.unprobed else ""
+    sentences.append(f"{things(len(judged), 'version')} judged{unjudged}")
     if judged and all(probe.number.source is ValueSource.LOG for probe in judged):
         sentences.append("the log's row counts answered: no data file was opened")
     return sentences
@@ -116,10 +140,6 @@ def probe_line(probe: Probe) -> str:
     return f"v{probe.version}  {probe.outcome.value}  {gave_text(probe)} · {read_text(probe)} · {took}"
 
 
-def left_text(step: BisectProgress) -> str:
-    return "" if step.at_most_left is None else f"at most {step.at_most_left} more"
-
-
 def _values(result: Bisection) -> list[str]:
     """The condition on both sides of the change, as probed."""
     words = ("bad", "good") if result.is_mended else ("good", "bad")
@@ -159,15 +179,6 @@ def _skipped(result: Bisection) -> list[str]:
             f"v{result.culprit} itself was not judged; v{result.first_seen} was, and no commit in between changed rows"
         )
     return sentences
-
-
-def _looked(result: Bisection) -> str:
-    """How much was looked at of what could have been."""
-    judged = sum(probe.outcome is not ProbeOutcome.SKIPPED for probe in result.probes)
-    text = f"{things(judged, 'version')} judged"
-    if result.unprobed:
-        text += f"; not judged: {things(result.unprobed, 'commit')} that changed rows"
-    return text
 
 
 # before and while it runs ---------------------------------------------------------------------------------------------
@@ -211,23 +222,16 @@ def commit_facts(commit: Commit, streams: Mapping[str, str]) -> dict[str, str]:
         "Engine": commit.engine or UNKNOWN,
         "Job": commit.job or "",
         "Stream": stream,
-        **({} if stream else _metadata_pairs(commit.user_metadata)),
     }
-    return {name: text for name, text in facts.items() if text}
-
-
-def _metadata_pairs(text: str | None) -> dict[str, str]:
-    """What the writer noted: its own pairs, or the note as it is."""
-    if not text:
-        return {}
     try:
-        noted = orjson.loads(text)
+        noted = orjson.loads(commit.user_metadata or "{}")
     except orjson.JSONDecodeError:
-        noted = None
+        noted = commit.user_metadata
     if not isinstance(noted, dict):
-        return {"Note": cut(text, MOST_TEXT)}
-    pairs = {str(name)[:40]: cut(str(value), MOST_TEXT) for name, value in list(noted.items())[:MOST_PAIRS]}
-    return {name[:1].upper() + name[1:]: value for name, value in pairs.items()}
+        facts["Note"] = cut(commit.user_metadata or "", MOST_TEXT)
+    elif not stream:  # a stream notes what stands here already
+        facts |= {f"{name[:1].upper()}{name[1:40]}": cut(str(noted[name]), MOST_TEXT) for name in [*noted][:MOST_PAIRS]}
+    return {name: text for name, text in facts.items() if text}
 
 
 def changed_text(result: Bisection, diff: VersionDiff | None) -> str:
@@ -270,3 +274,59 @@ def diff_command(result: Bisection) -> str:
     """What shows the change itself in a terminal."""
     across = "" if result.older_id is None else " --across-replace"
     return f"weir diff {shlex.quote(result.ref.name)} --from {result.last} --to {result.changed_at}{across}"
+
+
+# lists ----------------------------------------------------------------------------------------------------------------
+
+
+def probe_columns(now: datetime) -> list[Column[Probe]]:
+    return [
+        Column("Version", lambda probe: probe.version, "version", key="version"),
+        Column("Outcome", lambda probe: SIGNS[probe.outcome]),
+        Column("It gave", gave_text, width="large"),
+        Column("Probed for", lambda probe: _PURPOSES[probe.purpose]),
+        Column("Operation", lambda probe: f"{operation_style(probe.operation).glyph} {probe.operation or 'not named'}"),
+        Column("When", lambda probe: age_s(probe.committed_at, now), "ago"),
+        Column("Read", read_text),
+        Column("Took", lambda probe: probe.duration_s, "duration"),
+        Column("At", lambda probe: probe.committed_at, "moment", key="committed_at"),
+    ]
+
+
+def example_columns(examples: Examples) -> list[Column[Mapping[str, Any]]]:
+    """Of rows that break the condition every value as text; numbers stand to the right."""
+
+    def text(value: object) -> str:
+        return cut("null" if value is None else str(json_value(value)), MOST_TEXT)
+
+    def column(name: str) -> Column[Mapping[str, Any]]:
+        kinds = {type(row.get(name)) for row in examples.rows} - {type(None)}
+        is_number = bool(kinds) and kinds <= {int, float, Decimal}
+        return Column(name, lambda row: text(row.get(name)), "figure" if is_number else "text")
+
+    return [column(name) for name in examples.columns]
+
+
+def held_columns(held: Sequence[Held]) -> list[Column[str]]:
+    """Of a column, by its name, what it holds at the newest of the versions, "a → b" where the oldest is known to
+    differ."""
+    first, last = held[0], held[-1]
+
+    def column(place: int, head: str) -> Column[str]:
+        def text(name: str) -> str:
+            old, new = _cells(first, name)[place], _cells(last, name)[place]
+            return new if old in (new, UNKNOWN) else f"{old} → {new}"
+
+        width = None if head == HEADS[-1] else ENDS_PX if head in (HEADS[0], HEADS[-2]) else WIDE_PX
+        return Column(head, text, width=width)
+
+    return [Column("Column", str), *(column(place, head) for place, head in enumerate(HEADS))]
+
+
+def _cells(held: Held, name: str) -> list[str]:
+    column = held.columns.get(name)
+    if column is None:
+        return [UNKNOWN] * len(HEADS)
+    quantiles = [figure_text(value) for value in held.quantiles.get(name, ())] or [UNKNOWN] * len(QUANTILES)
+    low, high = (UNKNOWN if end is None else figure_text(end) for end in (column.lowest, column.highest))
+    return [low, *quantiles, high, percent(column.null_share)]

@@ -4,6 +4,7 @@ Rule: it opens no table and reads no log: `backend.lake.find` looks through what
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 
 import streamlit as st
 
@@ -13,6 +14,7 @@ from app.ui.view.acts import ACTS
 from app.ui.view.words import LinkTarget, markdown_safe
 from backend.format import cut, things
 from backend.lake.find import FoundTable, Where
+from backend.sql.values import quoted_text
 
 MOST_TABLES = 12
 MOST_PLACES = 6
@@ -21,7 +23,21 @@ MOST_PLACES = 6
 def matching(places: Iterable[LinkTarget], words: str) -> list[LinkTarget]:
     """The first few of those whose label holds every word."""
     wanted = words.casefold().split()
-    return [place for place in places if wanted and all(w in place.label.casefold() for w in wanted)][:MOST_PLACES]
+    holding = (place for place in places if wanted and all(word in place.label.casefold() for word in wanted))
+    return [*islice(holding, MOST_PLACES)]
+
+
+def act_places(words: str, tables: Sequence[str], streams: Sequence[str]) -> Iterator[LinkTarget]:
+    """Where each table and stream is acted on, of the acts that a word begins: "stop silver", "optimize events"."""
+    verbs = tuple(words.casefold().split())
+    for verb in ("Start", "Stop", "Restart", "Reset", "Requeue rows"):
+        if verb.casefold().startswith(verbs):
+            yield from (LinkTarget("stream", f"{verb} {name}…", {state.STREAM: name}) for name in streams)
+    for label, icon, page in ACTS.values():
+        if label.casefold().startswith(verbs) and page == "acts":
+            yield LinkTarget(page, f"{label}…", icon=icon)
+        elif label.casefold().startswith(verbs):
+            yield from (LinkTarget(page, f"{label} {name}…", {state.TABLE: name}, icon) for name in tables)
 
 
 def found_sentence(results: Sequence[FoundTable], words: str, *, num_read: int, num_found: int) -> str:
@@ -32,9 +48,13 @@ def found_sentence(results: Sequence[FoundTable], words: str, *, num_read: int, 
     return f"{len(results):,} of {things(num_read, 'table')} {verb} “{cut(words.strip(), 40)}”{where}{unread}"
 
 
-def leads_to(result: FoundTable) -> str:
-    """The page that shows the best match: properties for a property, else the summary with its schema."""
-    return "properties" if result.matches()[0].where is Where.PROPERTY else "table"
+def commits_by(words: str) -> str:
+    """A statement: the commits of a writer or a job, by a part of its name."""
+    named = quoted_text(f"%{words.strip()}%")
+    return (
+        "SELECT table_name, version, timestamp, operation, user_name, job, stream FROM weir.commits "
+        f"WHERE concat_ws(' ', user_name, job, stream, engine_info) ILIKE {named} ORDER BY timestamp DESC LIMIT 100"
+    )
 
 
 SHORTCUT = "Mod+K"
@@ -81,7 +101,7 @@ def find_button() -> None:
     with st.sidebar:
         asked = st.button(
             "Find in the lake", key="lake_find", icon=":material/search:", shortcut=SHORTCUT, width="stretch",
-            help="Tables by name, column, comment, owner or property; streams, pages, acts",
+            help="Tables by name, column, comment, owner or property; streams, pages, acts, writers, jobs",
         )  # fmt: skip
     if asked:
         _dialog()
@@ -103,37 +123,36 @@ def _dialog() -> None:
 def _results(words: str) -> None:
     if not words.strip():
         st.caption(
-            "Looks through names, columns, comments, descriptions, owners and properties of every table, and through "
-            "streams, pages and acts. Arrows choose, Enter opens."
+            "Finds tables by name, column, comment, description, owner or property; streams, pages, writers and jobs; "
+            "and acts, such as “stop silver_orders”. Arrows choose, Enter opens."
         )
         return
-    if places := matching(_places(), words):
+    reading, results, chosen = cache.lake_reading(), cache.find(words), state.table()
+    streams = [status.declaration.name for status in cache.streams_reading().streams]
+    tables = sorted(reading.names, key=lambda name: name != chosen)
+    pages = (LinkTarget(name, title) for name, title in navigation.titles().items())
+    of_streams = (LinkTarget("stream", f"Stream {name}", {state.STREAM: name}) for name in streams)
+    if places := matching(chain(act_places(words, tables, streams), pages, of_streams), words):
         with st.container(horizontal=True, gap="small", key="found_places"):
             for place in places:
                 navigation.page_link(place.page, place.label, place.params, icon=place.icon)
-    reading, results = cache.lake_reading(), cache.find(words)
-    st.caption(markdown_safe(found_sentence(results, words, num_read=reading.num_read, num_found=reading.num_found)))
+    if results or not places:
+        told = found_sentence(results, words, num_read=reading.num_read, num_found=reading.num_found)
+        st.caption(markdown_safe(told))
     if len(results) > 1:
         label = f"Open all {len(results):,} on Tables"
         navigation.page_link("tables", label, {state.SEARCH: words.strip()}, icon=":material/open_in_full:")
     for result in results[:MOST_TABLES]:
         with st.container(gap=None, key=f"found_{result.table.ref.uri}"):
-            navigation.table_link(result.table.ref.name, page=leads_to(result))
+            best = result.matches()[0]
+            page = "properties" if best.where is Where.PROPERTY else "table"
+            column = best.subject if best.where in (Where.COLUMN, Where.COMMENT) else None
+            navigation.table_link(result.table.ref.name, None, {state.FIND: column}, page=page)
             if matches := match_words(result):
                 st.caption(markdown_safe(matches))
     if len(results) > MOST_TABLES:
         st.caption(f"and {len(results) - MOST_TABLES:,} more.")
-
-
-def _places() -> Iterator[LinkTarget]:
-    """Pages, streams, and acts on the chosen table."""
-    yield from (LinkTarget(name, title) for name, title in navigation.titles().items())
-    for status in cache.streams_reading().streams:
-        name = status.declaration.name
-        yield LinkTarget("stream", f"Stream {name}", {state.STREAM: name})
-    table = state.table()
-    for label, icon, page in ACTS.values():
-        if page == "acts":
-            yield LinkTarget(page, f"{label}…", icon=icon)
-        elif table:
-            yield LinkTarget(page, f"{label}… {table}", {state.TABLE: table}, icon)
+    if not results and not places:
+        label = f"Commits of writers and jobs named “{cut(words.strip(), 40)}”"
+        with st.container(key="found_commits"):
+            navigation.page_link("query", label, {state.QUERY: commits_by(words)}, icon=":material/person_search:")

@@ -185,7 +185,8 @@ def _handed(world: World, read: TableRead, connection: "Connection | None") -> I
     """Files as they lie, where a `connection` that looks at them is given and they are on this machine; else what a
     reader of Delta tables gives is streamed."""
     caseless = tuple(column.name for column in read.collated if column.collation == CASELESS)
-    streamed = HandedTable(read.name, is_difference=read.before is not None, caseless=caseless)
+    commit = (read.commit.version, read.commit.committed_at) if read.commit else None
+    streamed = HandedTable(read.name, is_difference=read.before is not None, commit=commit, caseless=caseless)
     if connection is None or read.snapshot is None or read.files is None or not _is_stored(read):
         yield streamed
         return

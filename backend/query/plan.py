@@ -16,7 +16,7 @@ from backend.format import bytes_text, things
 from backend.lake.files.file_difference import DIFFERENCE_COLUMNS
 from backend.lake.history.history import resolve_version
 from backend.lake.lake import is_uri
-from backend.lake.model import Snapshot, TableRef
+from backend.lake.model import Commit, Snapshot, TableRef
 from backend.lake.rows.rows import candidates
 from backend.lake.storage.folder import is_remote
 from backend.lake.table.schema import Column, columns, readable_names
@@ -36,8 +36,8 @@ class TableRead:
 
     `rows` reads them; where there are rows `before`, the table is what changed from those to these. `files`
     (`DIFFERENCE_COLUMNS`) and `snapshot` are there where these are rows of a version, on this machine; `columns` are
-    those that the statement needs. `between`: the two versions of `$changes`. `ref`: the table, of those that have
-    versions.
+    those that the statement needs. `between`: the two versions of `$changes`; `commit`: the only one there. `ref`: the
+    table, of those that have versions.
     """
 
     name: str
@@ -52,6 +52,7 @@ class TableRead:
     snapshot: Snapshot | None = field(default=None, compare=False, repr=False)
     files: pa.Table | None = field(default=None, compare=False, repr=False)
     between: tuple[int, int] | None = None
+    commit: Commit | None = field(default=None, compare=False, repr=False)
     ref: TableRef | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -199,7 +200,7 @@ def _columns(snapshot: Snapshot, wanted: Columns) -> tuple[str, ...]:
 
 def _changes(world: World, source: Source, ref: TableRef, clock: Clock) -> TableRead:
     """What the commits after the first version, up to the second, changed: by the change feed, or where it does not
-    cover them the rows that only one of both versions has, of which no commit is known."""
+    cover them the rows that only one of both versions has, whose commit is known where there is one alone."""
     lake = world.lake
     first, last = (resolve_version(lake, ref, text, clock) for text in source.arguments)
     if first >= last:
@@ -214,4 +215,6 @@ def _changes(world: World, source: Source, ref: TableRef, clock: Clock) -> Table
         return made(partial(lake.changes, ref, first, last, columns=_columns(newer, source.columns)))
     older, every = lake.snapshot(ref, first), _columns(newer, None)
     before = partial(lake.read_files, older, files.only_first, columns=every, as_of=newer)
-    return made(partial(lake.read_files, newer, files.only_second, columns=every), before=before)
+    rows = partial(lake.read_files, newer, files.only_second, columns=every)
+    commits = lake.history(ref, starting_version=last, ending_version=last) if last - first == 1 else []
+    return made(rows, before=before, commit=commits[0] if commits else None)

@@ -37,7 +37,7 @@ _HISTORY = {
     "version": _NUMBER, "timestamp": _TIME, "user_name": _TEXT, "operation": _TEXT, "operation_parameters": _MAP,
     "read_version": _NUMBER, "isolation_level": _TEXT, "is_blind_append": _FLAG, "operation_metrics": _MAP,
     "engine_info": _TEXT, "user_metadata": _TEXT, "stream": _TEXT, "user_id": _TEXT, "cluster_id": _TEXT,
-    "change_bytes": _NUMBER,
+    "change_bytes": _NUMBER, "job": _TEXT,
 }  # fmt: skip
 LAKE_VIEWS: Mapping[str, Mapping[str, pa.DataType]] = {
     "tables": {
@@ -133,7 +133,7 @@ def _commit(commit: Commit) -> tuple[Any, ...]:
         commit.version, commit.committed_at, commit.user, commit.operation, _texts(commit.parameters),
         commit.read_version, commit.isolation_level, commit.is_blind_append, _texts(commit.raw_metrics),
         commit.engine, commit.user_metadata, commit.origin.stream if commit.origin else None, commit.user_id,
-        commit.cluster_id, commit.metrics.change_bytes,
+        commit.cluster_id, commit.metrics.change_bytes, commit.job,
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
@@ -42,13 +43,15 @@ _BESIDE_BYTES = 2 << 30  # of addresses, for code, stacks and what DuckDB does n
 class HandedTable:
     """A table of the statement: a query over the open files at `paths` and over the tables `beside` them, by name; or
     (None) an Arrow stream that follows the request, two where it is the difference of the rows before and after.
-    `caseless`: columns of which Spark compares texts in lower case."""
+    `commit`: the only one that made it, by version and time. `caseless`: columns of which Spark compares texts in
+    lower case."""
 
     name: str
     query: str | None = None
     paths: Sequence[str] = ()
     beside: tuple[tuple[str, pa.Table], ...] = ()
     is_difference: bool = False
+    commit: tuple[int, datetime | None] | None = None
     caseless: tuple[str, ...] = ()
 
 
@@ -172,9 +175,11 @@ def _take(connection: Connection, table: HandedTable) -> None:
     if table.is_difference:
         before, after = (_streamed(connection, quoted_name(f"{table.name} {side}")) for side in ("before", "after"))
         sides = (("delete", before, after), ("insert", after, before))
+        version, at = table.commit or (None, None)
+        time = f"'{at.isoformat()}'" if at else "NULL"
+        commit = f"{version or 'NULL'}::BIGINT AS _commit_version, {time}::TIMESTAMPTZ AS _commit_timestamp"
         query = " UNION ALL ".join(
-            f"SELECT *, '{kind}' AS _change_type, NULL::BIGINT AS _commit_version, NULL::TIMESTAMPTZ AS "
-            f"_commit_timestamp FROM (FROM {own} EXCEPT ALL FROM {other})"
+            f"SELECT *, '{kind}' AS _change_type, {commit} FROM (FROM {own} EXCEPT ALL FROM {other})"
             for kind, own, other in sides
         )
         connection.execute(f"CREATE TEMP VIEW {name} AS {query}")

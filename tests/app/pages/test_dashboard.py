@@ -91,6 +91,7 @@ def test_a_file_is_drawn_says_how_fresh_it_is_leads_to_its_rows_and_moves_with_a
     write(dashboards, "sales", "Totals by status")
     app = shown(open_page("dashboard"))
     assert bars(app) == [totals(home)] and drawn_titles(app) == ["Totals by status"]
+    assert app.title[0].value == "sales" and "Live · 1 tile, last read " in words(app)
     assert "orders v3, " in words(app)
     link = linked_params(links(app)["Open in Query"])
     assert link == {
@@ -143,6 +144,7 @@ def test_tiles_are_chosen_ordered_and_sized_in_the_link_and_taken_along_as_a_fil
     press(app, "tile_remove_0")
     assert tile_params(app) == ["Saved totals:2", "sales/Two:1"]
     assert drawn_titles(shown(app)) == ["Saved totals", "Two"]
+    assert app.title[0].value == "Dashboard" and app.text_input(key="dashboard_title").value == "My dashboard"
     (written,) = [code.value for code in app.code if "[[tile]]" in code.value]
 
     (dashboards / "mine.toml").write_text(written)

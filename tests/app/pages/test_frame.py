@@ -257,5 +257,10 @@ def test_streams_pages_and_acts_stand_beside_tables(home: Path, customers: Path)
     assert led("silver_orders")["Stream silver_orders"] == ("stream", "stream=silver_orders")
     assert led("first bad")["First bad version"] == ("bisect", "")
     assert led("undrop")["Undrop…"] == ("acts", "")
-    assert led("restore", table="gold/sales")["Restore… gold/sales"] == ("versions", "table=gold%2Fsales")
-    assert not [label for label in led("restore") if label.startswith("Restore")], "no table is chosen"
+    assert led("stop silver")["Stop silver_orders…"] == ("stream", "stream=silver_orders")
+    assert led("optimize raw")["Optimize bronze/raw…"] == ("health", "table=bronze%2Fraw")
+    offered = [label for label in led("restore", table="silver/orders") if label.startswith("Restore")]
+    assert offered[0] == "Restore silver/orders…", "the chosen table comes first"
+    (page, statement) = led("svc-fx")["Commits of writers and jobs named “svc-fx”"]
+    assert page == "query" and "%25svc-fx%25" in statement
+    assert led("customer_id")["silver/orders"] == ("table", "table=silver%2Forders&find=customer_id")

@@ -59,8 +59,10 @@ def test_a_link_offers_the_same_rows_after_the_table_changed_and_runs_by_itself_
 
 
 def test_nothing_is_read_before_it_runs(orders: Path) -> None:
-    app = open_page("query")
-    assert "Nothing is read until you run it" in words(app) and not app.dataframe
+    app = press(open_page("query"), "query_run")
+    assert "There is nothing to run" in words(app) and "Nothing is read until you run it" in words(app)
+    (example,) = (label for label in links(app) if label.startswith("Example: SELECT"))
+    assert '"silver/orders"' in example and linked_params(links(app)[example])["query"] in example and not app.dataframe
     app = open_page("query", query=QUERY)
     version = DeltaTable(str(orders)).version()
     assert f"from silver/orders v{version}" in words(app) and "Reads at most" in words(app)
@@ -119,14 +121,15 @@ def test_another_session_sees_nothing_of_it_and_it_is_in_the_audit_trail(orders:
 
 
 def test_a_chart_is_drawn_of_what_fits(orders: Path) -> None:
-    app = run_linked(query=QUERY, versions="1", view="Chart")
+    app = run_linked(query=QUERY, versions="1", view="Chart", title="Orders")
     assert app.selectbox(key="_chart").value == "Scatter" and len(app.get("plotly_chart")) == 1
     app.selectbox(key="_chart").select("Line")
     app = again(app)
     assert param(app, "chart") == "Line"
     app = run(app, 'SELECT count(*) AS orders FROM "silver/orders"')
     labels = {box.label for box in app.selectbox}
-    assert app.selectbox(key="_chart").value == "Figure" and not labels & {"Along", "Colour"}
+    assert app.text_input(key="title").value == "", "a title is of one statement"
+    assert app.selectbox(key="_chart").value == "Figure" and not labels & {"X axis", "Series"}
     (drawn,) = app.get("plotly_chart")
     assert json.loads(drawn.proto.spec)["layout"]["annotations"][0]["text"] == "4"
     app = run(app, "SELECT 'a' AS a")
@@ -134,13 +137,17 @@ def test_a_chart_is_drawn_of_what_fits(orders: Path) -> None:
 
 
 def test_a_query_is_saved_with_its_chart_opened_by_others_and_removed(orders: Path, store: ControlStore) -> None:
-    app = run_linked(query=QUERY, versions="1", view="Chart", chart="Line")
+    app = run_linked(query=QUERY, versions="1", view="Chart", chart="Line", title="Amounts by order")
     press(app, "query_save")
+    (drawn,) = app.get("plotly_chart")
+    assert json.loads(drawn.proto.spec)["layout"]["title"]["text"] == "Amounts by order"
+    assert app.text_input(key="query_save_title").value == "Amounts by order"
     assert "a reason is needed" in words(press(app, "query_save_send")).lower()
     app.text_input(key="query_save_title").set_value("a/b")
     assert "a saved query needs a name" in words(send(app, "query_save", "for the stand-up")).lower()
     app.text_input(key="query_save_title").set_value("Amounts")
     assert "Amounts is saved" in words(send(app, "query_save", "for the stand-up"))
+    assert press(app, "query_tile_result").query_params["tile"][-1] == "Amounts:1", "it is a tile of the dashboard"
 
     other = open_page("query")
     (label,) = other.selectbox(key="query_saved_name").options
@@ -165,6 +172,7 @@ def test_a_query_is_saved_with_its_chart_opened_by_others_and_removed(orders: Pa
         ("history", {}, 4),
         ("files", {"version": 0}, 1),
         ("changes", {"from": 0, "to": 1}, 2),
+        ("changes", {"from": 0, "to": 1, "rows_where": "amount > 1000"}, 0),
     ],
 )
 def test_pages_of_a_table_lead_here_with_its_statement(

@@ -93,13 +93,13 @@ def test_what_an_empty_oldest_version_does_not_hold_is_no_difference() -> None:
     empty = Held(0, 0, {"a": ColumnTotals("a", "bigint", StatKind.INTEGER, False, 0)})
     full = Held(9, 4, {"a": ColumnTotals("a", "bigint", StatKind.INTEGER, False, 1, 3, 8, files_with_bounds=1)})
     moved = Held(10, 4, {"a": ColumnTotals("a", "bigint", StatKind.INTEGER, False, 1, 3, 70, files_with_bounds=1)})
-    assert list_frame(view.held_columns([empty, full]), ["a"]).loc[0, ["Lowest", "Highest"]].tolist() == ["3", "8"]
-    assert list_frame(view.held_columns([full, moved]), ["a"]).loc[0, ["Lowest", "Highest"]].tolist() == ["3", "8 → 70"]
+    for held, highest in (([empty, full], "8"), ([full, moved], "8 → 70")):
+        assert list_frame(words.held_columns(held), ["a"]).loc[0, ["Lowest", "Highest"]].tolist() == ["3", highest]
 
 
 def test_the_rows_that_break_a_condition_are_text() -> None:
     rows = ({"id": 2**60, "amount": -1.5, "note": None}, {"id": 3, "amount": None, "note": "x" * 900})
-    frame = list_frame(view.example_columns(Examples(("id", "amount", "note"), rows)), rows)
+    frame = list_frame(words.example_columns(Examples(("id", "amount", "note"), rows)), rows)
     assert frame["id"].tolist() == [str(2**60), "3"] and frame["note"].tolist()[0] == "null"
     assert len(frame["note"].tolist()[1]) == 200
     for text in ("amount\n >=  0", "x" * 500):

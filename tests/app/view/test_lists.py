@@ -30,7 +30,7 @@ from app.history import view as history
 from app.overview import view as overview
 from app.pipeline import view as pipeline
 from app.properties import view as properties
-from app.search import view as search
+from app.search import text as search
 from app.streams.view import lists as streams
 from app.summary import text as profiles
 from app.summary.view import summary
@@ -183,9 +183,9 @@ DECLARATIONS: dict[str, tuple[Sequence[Column[Any]], Sequence[Any]]] = {
     "app.summary.view.summary.schema_columns": (summary.schema_columns({"id": COUNTED}), [ID]),
     "app.summary.view.summary.CONSTRAINTS": (summary.CONSTRAINTS, [schema.Constraint("positive", "amount > 0")]),
     "app.summary.text.profile_columns": (profiles.profile_columns(PROFILE, {"id": "new"}), PROFILE.columns),
-    "app.search.view.probe_columns": (search.probe_columns(NOW), [PROBE]),
-    "app.search.view.example_columns": (search.example_columns(EXAMPLES), EXAMPLES.rows),
-    "app.search.view.held_columns": (search.held_columns([Held(0, 4, {}), Held(9, 4, {"id": COUNTED})]), ["id"]),
+    "app.search.text.probe_columns": (search.probe_columns(NOW), [PROBE]),
+    "app.search.text.example_columns": (search.example_columns(EXAMPLES), EXAMPLES.rows),
+    "app.search.text.held_columns": (search.held_columns([Held(0, 4, {}), Held(9, 4, {"id": COUNTED})]), ["id"]),
     "app.changes.text.commit_columns": (changes_text.commit_columns(NOW, {}), [TOOK]),
     "app.changes.view.SCHEMA_CHANGES": (changes.SCHEMA_CHANGES, [("column added", "country", None, "string")]),
     "app.changes.view.PROPERTY_CHANGES": (changes.PROPERTY_CHANGES, [PropertyChange("a", None, "1")]),
@@ -234,7 +234,7 @@ DOCUMENTS: dict[str, Callable[[Any], Any]] = {
         expectations.judgement_document(judgement, {}, is_stale=False)
     ),
     "app.summary.text.profile_columns": lambda column: encoded(column, in_rows.SHAPES),
-    "app.search.view.probe_columns": lambda probe: encoded(bisect.PROBE(probe)),
+    "app.search.text.probe_columns": lambda probe: encoded(bisect.PROBE(probe)),
     "app.cli.streams.LATENCIES": lambda latency: encoded(document(in_streams.LATENCIES, latency)),
 }  # fmt: skip
 

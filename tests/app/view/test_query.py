@@ -1,5 +1,6 @@
 """A query's rows in words and drawn: what is offered fits, and what is drawn are the rows."""
 
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
@@ -8,9 +9,12 @@ import pyarrow as pa
 import pytest
 
 from app.query import view
+from app.ui.lake import LakeReading
+from app.ui.view.figures import FigureLook
+from backend.errors import QueryError
 from backend.lake.model import CardColumn, TableCard, TableRef
 from backend.query.statement import read_statement
-from backend.query.tiles import TileRows, TileTable
+from backend.query.tiles import TileRows, TileState, TileTable
 from backend.sql.saved import Chart
 
 DAYS = [date(2026, 3, 1), date(2026, 3, 2), date(2026, 3, 3)]
@@ -23,8 +27,15 @@ ROWS = pa.table({
 
 
 def card(name: str, *columns: tuple[str, str]) -> TableCard:
-    ref = TableRef(f"/lake/{name}", name, "/lake")
+    ref = TableRef(f"/lake/{name}", name, "/lake", name.rpartition("/")[0])
     return TableCard(ref, 1, 1, 1, 1, 0, None, None, columns=tuple(CardColumn(*each, None) for each in columns))
+
+
+def offered(cards: list[TableCard], text: str = "", names: tuple[str, ...] = ()) -> dict[str, list[tuple[str, ...]]]:
+    """What an editor offers of each table, as a statement writes it."""
+    reading = LakeReading(tuple(cards), datetime(2026, 3, 1, tzinfo=UTC), (*(each.ref.name for each in cards), *names))
+    tables: dict[str, list[tuple[str, ...]]] = view.completions(reading, text)["tables"]
+    return tables
 
 
 HOSTILE = ['we"ird', "</script>", "back\\slash", "it's", "ñandú", "two words", "x" * 200, "order"]
@@ -32,18 +43,18 @@ HOSTILE = ['we"ird', "</script>", "back\\slash", "it's", "ñandú", "two words",
 
 def test_an_editor_is_offered_every_table_as_it_is_quoted_and_columns_with_their_types() -> None:
     tables = [card("silver/orders", ("amount", "double"), *((name, "bigint") for name in HOSTILE))]
-    names = ["silver/orders", *(f"gold/{name}" for name in HOSTILE)]
-    offered = view.completions(tables, names, view.named(tables, ""))["tables"]
-    for name in names:
-        written = next(text for text in offered if text[1:-1].replace('""', '"') == name)
+    names = tuple(f"gold/{name}" for name in HOSTILE)
+    written_tables = offered(tables, names=names)
+    for name in ("silver/orders", *names):
+        written = next(text for text in written_tables if text[1:-1].replace('""', '"') == name)
         (source,) = read_statement(f"SELECT 1 FROM {written}").sources
         assert source.parts == (name,)
-    columns = dict(offered['"silver/orders"'])
+    columns = {column: kind for column, kind, _ in written_tables['"silver/orders"']}
     assert columns["amount"] == "double" and len(columns) == 1 + len(HOSTILE)
     for name, written in zip(["amount", *HOSTILE], columns, strict=True):
         (source,) = read_statement(f"SELECT {written} FROM t").sources
         assert source.columns is not None and name.lower() in source.columns
-    assert dict(offered["weir.columns"])["data_type"] == "string"
+    assert ("data_type", "string", "") in written_tables["weir.columns"]
 
 
 def test_fields_of_structs_are_offered_and_nothing_inside_arrays_and_maps() -> None:
@@ -54,20 +65,42 @@ def test_fields_of_structs_are_offered_and_nothing_inside_arrays_and_maps() -> N
         ("items.element.n", "int"),
         ("at", "map<string,int>"), ("at.key", "string"), ("long", f"struct<{'x' * 99}:int>"),
     )  # fmt: skip
-    columns = dict(view.completions([table], ["t"], view.named([table], ""))["tables"]['"t"'])
+    columns = {column: kind for column, kind, _ in offered([table])['"t"']}
     assert list(columns) == [
         '"to"', '"to".city', '"to"."two words"', '"to"."two words"."x.y"', '"a.b"', "items", '"at"', "long",
     ]  # fmt: skip
     assert len(columns["long"]) == view.MOST_OF_TYPE
 
 
-def test_of_a_large_lake_only_columns_of_named_tables_are_offered() -> None:
+def test_of_a_large_lake_the_columns_of_the_statement_s_tables_come_first() -> None:
     wide = [(f"c{number}", "int") for number in range(view.MOST_COLUMNS // 2 + 1)]
     tables = [card("silver/orders", *wide), card("gold/sales", *wide)]
-    assert view.named(tables[:1], "") == {"silver/orders"} and view.named(tables, "") == frozenset()
-    names = view.named(tables, 'select * from "silver/ORDERS"')
-    offered = view.completions(tables, ["silver/orders", "gold/sales"], names)["tables"]
-    assert len(offered['"silver/orders"']) == len(wide) and offered['"gold/sales"'] == []
+    left = view.MOST_COLUMNS - len(wide)
+    for text, first, second in (
+        ("", "silver/orders", "gold/sales"),
+        ("from gold.SALES", "gold/sales", "silver/orders"),
+    ):
+        by_table = offered(tables, text)
+        assert (len(by_table[f'"{first}"']), len(by_table[f'"{second}"'])) == (len(wide), left)
+
+
+def test_the_example_reads_a_real_table_and_says_its_columns() -> None:
+    tables = [card("silver/orders", ("a.b", "int"), ("amount", "double")), card("bronze/raw", ("x", "int"))]
+    reading = LakeReading(tuple(tables), datetime(2026, 3, 1, tzinfo=UTC), ("bronze/raw", "silver/orders"))
+    assert view.example(reading) == 'SELECT amount FROM "silver/orders" LIMIT 100'
+    assert 'FROM "bronze/raw"' in view.example(replace(reading, tables=()))
+
+
+def test_rows_are_filtered_by_their_texts_and_sorted_by_their_values() -> None:
+    def amounts(words: str = "", by: str | None = None, *, is_descending: bool = False) -> list[str]:
+        rows = view.narrowed(ROWS, words, by, is_descending=is_descending)
+        return [str(value) for value in rows["amount"].to_pylist()]
+
+    assert amounts("PAID") == ["2.50", "None"] and amounts("new 4") == ["4.00"] and amounts("nowhere") == []
+    assert amounts(by="amount") == ["1.25", "2.50", "4.00", "None"]
+    assert amounts(by="amount", is_descending=True) == ["4.00", "2.50", "1.25", "None"]
+    nested = pa.table({"s": [{"a": 2}, {"a": 1}]})
+    assert view.narrowed(nested, "", "s", is_descending=False)["s"].to_pylist() == [{"a": 1}, {"a": 2}]
 
 
 def test_what_fits_is_offered_the_most_fitting_first() -> None:
@@ -83,8 +116,8 @@ def test_what_fits_is_offered_the_most_fitting_first() -> None:
     )
 
 
-def draw(rows: pa.Table, chart: Chart, *, is_cut: bool = False, **look: str) -> go.Figure:
-    return view.figure(rows, chart, is_cut=is_cut, **{"mode": "light", "zone": None} | look)
+def draw(rows: pa.Table, chart: Chart, *, is_cut: bool = False, title: str = "", zone: str | None = None) -> go.Figure:
+    return view.figure(rows, chart, FigureLook("light", zone), is_cut=is_cut, title=title)
 
 
 def test_a_figure_is_the_number_of_one_row() -> None:
@@ -124,6 +157,23 @@ def test_how_fresh_a_tile_is_says_what_it_read_and_since_when_that_is_so() -> No
     many = fresh(*(TileTable(f"t{number}", 1, now - timedelta(hours=2)) for number in range(5)))
     assert many == "t0 v1, 2 h ago · t1 v1, 2 h ago · t2 v1, 2 h ago · and 2 tables more"
     assert fresh() == ""
+
+
+def test_a_time_range_keeps_the_newest_rows_and_a_chart_without_time_whole() -> None:
+    by_day = Chart("Bar", "day", "n")
+    assert view.newest(ROWS, by_day, timedelta(hours=24))["n"].to_pylist() == [1, 4]
+    assert view.newest(ROWS, by_day, timedelta(days=2)) == view.newest(ROWS, by_day, None) == ROWS
+    assert view.newest(ROWS, Chart("Bar", "status", "n"), timedelta(hours=1)) == ROWS and not view.has_time(
+        ROWS, Chart("Bar", "status", "n")
+    )
+
+
+def test_the_state_of_a_dashboard_counts_what_is_read_and_what_failed() -> None:
+    now = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    read = TileState(TileRows(ROWS, False, (), (), now - timedelta(seconds=12)))
+    states = [read, TileState(problem=QueryError("no table")), TileState()]
+    assert view.refresh_text(states, now) == "Live · 3 tiles, last read 12 s ago · reading 1 … · 1 failed"
+    assert view.refresh_text(states[2:], now) == "Live · 1 tile · reading 1 …"
 
 
 def test_a_line_runs_by_x_a_null_is_a_gap_and_bars_are_the_rows_from_zero() -> None:

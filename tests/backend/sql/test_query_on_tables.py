@@ -240,6 +240,10 @@ def test_changes_are_the_feed_or_the_difference(root: Path, ask: Ask) -> None:
     assert [tuple(row.values()) for row in plain] == [
         ("delete", 1, 10.0, None), ("delete", 2, 20.0, None), ("insert", 2, 25.0, None)
     ]  # fmt: skip
+    (version, at) = ask("""SELECT DISTINCT _commit_version AS version, _commit_timestamp AS at
+                           FROM "plain$changes"(1, 2)""")[0].values()  # fmt: skip
+    (second,) = ask('SELECT timestamp AS at FROM "plain$history" WHERE version = 2')
+    assert (version, at) == (2, second["at"]), "one commit alone is named"
     with pytest.raises(QueryError, match="no commit comes after v3"):
         ask('SELECT * FROM "fed$changes"(3, 1)')
 
