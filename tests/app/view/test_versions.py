@@ -56,7 +56,7 @@ def test_a_log_full_of_holes_is_binned_and_says_so() -> None:
     assert all(sum(trace.x) == 20_001 for trace in figure.data)
     assert "mixed" not in view.legend_sentence(judge(facts(), NOW))
     marked = view.strip_figure(judge(facts(), NOW), chosen=3, pinned=(5, 9))
-    assert [list(trace.x) for trace in marked.data if trace.mode == "markers"] == [[5, 9]], "pinned versions are seen"
+    assert [list(trace.x) for trace in marked.data if trace.type == "scatter"] == [[5, 9]], "pinned versions are seen"
 
 
 # a number over versions ----------------------------------------------------------------------------------------------
