@@ -98,13 +98,13 @@ BATCH = "batch"
 
 # What means something for one table alone: parameters, and widgets bound to such, with what they hold when empty.
 _OF_ONE_TABLE = (
-    FROM, TO, AGAINST, METHOD, ON, KEY_OF, LIFE, ROWS_PAGE, GOOD, BAD, SEARCH_FILES, COMMIT, LOOK, FILE, PARTITION,
+    FROM, TO, AGAINST, METHOD, ON, KEY_OF, LIFE, GOOD, BAD, SEARCH_FILES, COMMIT, LOOK, FILE, PARTITION,
     BUCKET, FILES_PAGE, AT,
 )  # fmt: skip
 _EMPTY: dict[str, Callable[[], object]] = {
     **dict.fromkeys((KEY, WITHOUT, COLUMN, COLUMNS), list),
     **dict.fromkeys((ROWS_WHERE, CONDITION, WHERE, COMPARE, SQL), str),
-    **dict.fromkeys((PAGE, SCHEMA_PAGE), lambda: 1),
+    **dict.fromkeys((PAGE, SCHEMA_PAGE, ROWS_PAGE), lambda: 1),
     ACROSS_REPLACE: bool,
     ORDER: lambda: None,
 }
@@ -148,12 +148,12 @@ def set_params(values: Mapping[str, Value | Sequence[Value]]) -> None:
             st.query_params[key] = wanted if len(wanted) > 1 else wanted[0]
 
 
-def first_page() -> None:
-    """For callbacks: the list that `PAGE` is of begins at its first page."""
-    if PAGE in st.session_state:  # bound to the choice of the page: Streamlit refuses to delete it
-        st.session_state[PAGE] = 1
+def first_page(key: str = PAGE) -> None:
+    """For callbacks: the list that `key` is the page of begins at its first page."""
+    if key in st.session_state:  # bound to the choice of the page: Streamlit refuses to delete it
+        st.session_state[key] = 1
     else:
-        set_params({PAGE: None})
+        set_params({key: None})
 
 
 def table() -> str | None:
@@ -177,6 +177,7 @@ def choose_table(name: str | None, version: int | None = None) -> None:
     """Makes a table and a version the chosen ones; what was asked of another table is forgotten."""
     if name != table():
         first_page()
+        first_page(ROWS_PAGE)
         set_params(dict.fromkeys(_OF_ONE_TABLE))
         _empty_widgets()
     st.session_state[_REMEMBERED[TABLE]] = name

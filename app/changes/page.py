@@ -7,8 +7,8 @@ button that says how much it reads. An answer that anybody found is shown at onc
 """
 
 import shlex
-from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -21,13 +21,13 @@ from app.host_answer import HostQuestion
 from app.services import once
 from app.ui import lists, work
 from app.ui.figures import chart, key_figures
+from app.ui.frame import CHOICES, pin_names, version_picker
 from app.ui.lake import OpenTable
 from app.ui.table_acts import act_button, way_back
-from app.ui.version_range import choose_range, offer_others, pin_range, version_range
-from app.ui.view.commits import writer_text
-from app.ui.view.explanation import counts_text, explained, gross_text
+from app.ui.view.commits import last_by_another, writer_text
+from app.ui.view.explanation import counts_text, gross_text
 from app.ui.view.theme import operation_text
-from app.ui.view.words import markdown_safe, sentence
+from app.ui.view.words import PAGE_ROWS, markdown_safe, sentence
 from backend.changes.cache import LogPart
 from backend.changes.commits import FeedRows, feed_rows
 from backend.changes.host_job import COMPUTED, UNEXPLAINED, DiffJobs
@@ -35,8 +35,9 @@ from backend.changes.key import key_memory, likely_keys
 from backend.changes.model import DiffMethod, Question, VersionDiff
 from backend.changes.plan import METHOD_NAMES
 from backend.errors import DiffError, LakehouseError
-from backend.format import UNKNOWN, bytes_text, cut, things, utc_text
-from backend.lake.history.history import example_condition, predicate_text
+from backend.format import bytes_text, cut, things, utc_text
+from backend.lake.history.history import example_condition, predicate_text, resolve_version
+from backend.lake.model import Commit
 from backend.lake.table.schema import column_names
 from backend.maintenance.model import Repair
 from backend.sql.values import quoted_name
@@ -48,6 +49,8 @@ FAILED = "_failed_diffs"  # the errors by which this session's comparisons ended
 SOON_S = 0.15  # a wait that nobody notices, instead of a page that is drawn twice
 MOST_KEYS = 3  # offered to pair rows by
 MOST_CONDITION = 2_000  # characters
+DEFAULT_COMMITS = 10  # the range where the link names none
+DAY = timedelta(days=1)
 
 
 def changes(opened: OpenTable) -> None:
@@ -57,23 +60,76 @@ def changes(opened: OpenTable) -> None:
         st.text_input(
             "Only rows with", key=state.ROWS_WHERE, bind="query-params", max_chars=2_000,
             placeholder=example_condition(opened.snapshot.metadata, is_good=False),
-            help="SQL over one row, in DuckDB's dialect: kept are changes whose row satisfies it before or after.",
+            help="SQL over one row, in DuckDB's dialect. A change counts where its row satisfies it before or after.",
         )  # fmt: skip
         methods = _options(opened)
     with boundary():
         against = _other_table(opened)
         with pickers:
-            versions = version_range(opened, against)
+            versions = _versions(opened, against)
         if against is None:
-            offer_others(opened)
+            _offer_others(opened)
         question, part = _asked(opened, against, versions, methods)
         diff = _answer(question, part)
         if against is None:
             _what_helps(opened, versions, diff)
 
 
+# which versions -------------------------------------------------------------------------------------------------------
+
+
+def _versions(opened: OpenTable, against: OpenTable | None) -> tuple[int, int]:
+    """The pickers, and the two versions that the URL names, of which the first may be the newer one; without them the
+    last ten commits. With `against` the second is one of that table. Raises what `resolve_version` raises."""
+    second = against or opened
+    oldest = min((int(version) for version in _newest(opened)), default=0)
+    first = opened.latest_version if against else max(oldest, opened.latest_version - DEFAULT_COMMITS)
+    labels = ("From version", f"To version of {markdown_safe(against.ref.name)}" if against else "To version")
+    ends = ((state.FROM, opened, first), (state.TO, second, second.latest_version))
+    with st.container(horizontal=True, vertical_alignment="bottom", key="range"):
+        for label, (key, table, default) in zip(labels, ends, strict=True):
+            version_picker(key, label, str(default), _newest(table), pin_names(table.ref))
+        texts = [state.get_str(key) or str(default) for key, _, default in ends]
+        if not against:
+            swapped = {state.FROM: texts[1], state.TO: texts[0]}
+            st.button("Swap", icon=":material/swap_horiz:", key="swap", on_click=state.set_params, args=(swapped,))
+    lake, clock = services.lake(), viewer.clock()
+    return resolve_version(lake, opened.ref, texts[0], clock), resolve_version(lake, second.ref, texts[1], clock)
+
+
+def _newest(opened: OpenTable) -> dict[str, Commit]:
+    return {str(each.version): each for each in services.lake().history(opened.ref, limit=CHOICES)}
+
+
+def _offer_others(opened: OpenTable) -> None:
+    """What people compare the latest version with: that of a day ago, and the last one by another writer."""
+    streams, now, newest = cache.stream_names(), services.now(), [*_newest(opened).values()]
+    is_older = len(newest) == CHOICES or any(c.committed_at and now - c.committed_at > DAY for c in newest[-1:])
+    offers: list[tuple[str, int | str, str]] = [("24 h ago", "24 h ago", "As the table was then")] if is_older else []
+    if other := last_by_another(newest, streams):
+        by, since = (cut(writer_text(commit, streams, with_batch=False)) for commit in (other, newest[0]))
+        help_text = f"v{other.version} is by {by}. All later ones are by {since}."
+        offers.append(("the previous version by another writer", other.version, help_text))
+    with st.container(horizontal=True, gap="medium"):
+        for number, (label, version, help_text) in enumerate(offers):
+            st.button(
+                f"Compare with {label}", key=f"compare_with_{number}", type="tertiary", icon=":material/difference:",
+                help=markdown_safe(help_text), on_click=_choose, args=(version, opened.latest_version),
+            )  # fmt: skip
+
+
+def _choose(from_version: int | str, to_version: int) -> None:
+    """Callback of buttons that lead to another range."""
+    state.set_params({state.FROM: from_version, state.TO: to_version, state.KEY_OF: None})
+    state.first_page(state.ROWS_PAGE)
+    st.session_state[state.ROWS_WHERE] = ""  # a filter of this comparison would hide rows of the next one unasked
+
+
+# the answer -----------------------------------------------------------------------------------------------------------
+
+
 def _answer(question: Question, part: LogPart) -> VersionDiff | None:
-    """The whole answer to "what changed?"; returns what is known of the rows."""
+    """The whole answer to "what changed?": what stands out first; returns what is known of the rows."""
     diff, reply, refused = None, None, None
     if part.plan.method in (DiffMethod.SAME_VERSION, DiffMethod.LOG_ONLY):
         diff = part.outline
@@ -87,7 +143,11 @@ def _answer(question: Question, part: LogPart) -> VersionDiff | None:
     else:
         diff = _known_here(question, part)
     shown = diff or part.outline
-    st.subheader(markdown_safe(text.headline(shown, is_pending=diff is None)), anchor=False)
+    headline, finding = text.headline(shown, is_pending=diff is None), text.findings(shown)
+    title, *others = [*finding[:1], headline]
+    st.subheader(markdown_safe(title), anchor=False)
+    for line in others:
+        st.markdown(markdown_safe(line))
     _writer(shown)
     if question.where:
         st.button(
@@ -101,19 +161,15 @@ def _answer(question: Question, part: LogPart) -> VersionDiff | None:
             show(refused)
         elif diff is None and reply is not None:
             label = HOST_LABEL if reply.job is None else "Compare again on the stream host"
-            size = part.plan.bytes_to_read
-            reads = "the changes of the commits in between" if size is None else bytes_text(size)
-            cost = f"Spark reads {reads} there. The rest is known."
+            cost = f"Spark reads {text.reads_text(part)} there. The rest is known."
             work.show_reply(reply, page="the Changes page", label=label, cost=cost)
         elif diff is None and not waits:
             _offer(question, part)
     if shown.method is DiffMethod.LOG_ONLY:
-        _unavailable(shown)
-        _offer_beyond_limit(part)
+        _unavailable(part, shown)
     elif shown.method is not DiffMethod.SAME_VERSION:
-        if lines := explained(shown.explanation):
-            with st.container(border=True, key="explanation"):
-                st.markdown("**What stands out**\n\n" + "\n".join(f"- {markdown_safe(line)}" for line in lines))
+        if finding[1:]:
+            st.markdown("\n".join(f"- {markdown_safe(line)}" for line in finding[1:]))
         _counts(shown, is_pending=diff is None)
         if question.on_host and diff is not None:
             by = [sentence(why) for why in diff.reasons if why.startswith(COMPUTED) or why == UNEXPLAINED]
@@ -151,11 +207,9 @@ def _known_here(question: Question, part: LogPart) -> VersionDiff | None:
 
 def _offer(question: Question, part: LogPart) -> None:
     """The button that starts the comparison, and what became of an ended one."""
-    size, commits = part.plan.bytes_to_read, part.outline.commits
-    reads = f"the change feed of {things(len(commits), 'commit')}" if size is None else bytes_text(size)
     with st.container(horizontal=True, vertical_alignment="center", key="offer"):
         st.button(
-            f"Compare rows: read {reads}", key="start", type="primary", icon=":material/difference:",
+            f"Compare rows: read {text.reads_text(part)}", key="start", type="primary", icon=":material/difference:",
             on_click=work.ask, args=(question,),
         )  # fmt: skip
         stopped, new = "Stopped before rows were counted.", "Rows are not compared yet; the rest is known."
@@ -179,8 +233,18 @@ def _compare(question: Question, slot: DeltaGenerator) -> None:
         st.rerun()
 
 
-def _offer_beyond_limit(part: LogPart) -> None:
-    """Buttons that read the rows although they are more than the limit, where nothing else prevents it."""
+def _unavailable(part: LogPart, diff: VersionDiff) -> None:
+    """Why rows are not compared, and what can be: a shorter range, or all of it where only the limit prevents it."""
+    lines = [f"**{markdown_safe(sentence(diff.reasons[0]))}**", *(markdown_safe(sentence(r)) for r in diff.reasons[1:])]
+    if diff.hint:
+        lines.append(f":material/arrow_forward: {markdown_safe(sentence(diff.hint))}")
+    st.warning("\n\n".join(lines), icon=":material/visibility_off:")
+    first, newest = diff.log.first_covered_version, max(diff.question.from_version, diff.question.to_version)
+    if first is not None and first < newest:
+        st.button(
+            f"Compare v{first} → v{newest}", key="first_covered", icon=":material/difference:", on_click=_choose,
+            args=(first, newest),
+        )  # fmt: skip
     methods = [method for method in _methods(part) if method is not DiffMethod.LOG_ONLY]
     size = part.possible.bytes_to_read
     if part.plan.method is not DiffMethod.LOG_ONLY or not methods or size is None:
@@ -201,18 +265,13 @@ def _counts(diff: VersionDiff, *, is_pending: bool) -> None:
     key_figures(view.net_figures(diff, is_pending=is_pending), key="net_figures")
     if not is_pending:
         _pair_rows(diff)
-    if not diff.commits:
-        return
-    gross, where = gross_text(diff.commits), diff.question.where
-    if not where and gross == counts_text(diff.changes.net):
-        return
-    only = f" of {markdown_safe(text.filter_text(where))}" if where else ""
-    all_rows = " of all rows: the filter does not reach it" if where else ""
-    st.caption(
-        f"**Net** is what differs between the two states{only}. **Gross** is what the commits in between did, added "
-        f"up, {text.gross_source_text(diff.commits)}: {gross}{all_rows}. "
-        "A row inserted and deleted again is in gross and not in net."
-    )
+    gross = gross_text(diff.commits)
+    if diff.commits and not diff.question.where and gross != counts_text(diff.changes.net):
+        st.caption(
+            f"**Net** is what differs between the two states. **Gross** is what the commits in between did, "
+            f"{text.gross_source_text(diff.commits)}: {gross}. "
+            "A row inserted and deleted again is in gross and not in net."
+        )
 
 
 def _pair_rows(diff: VersionDiff) -> None:
@@ -248,12 +307,17 @@ def _view(part: LogPart, diff: VersionDiff | None) -> None:
             bind="query-params", label_visibility="collapsed",
         )  # fmt: skip
         st.space("stretch")
-        low, high = sorted((shown.question.from_version, shown.question.to_version))
-        if shown.question.against is None and low < high:  # changed rows as a table to ask
+        first, second = shown.question.from_version, shown.question.to_version
+        if shown.question.against is None and first != second:  # changed rows as a table to ask
             rows = quoted_name(f"{shown.question.ref.name}$changes")
             where = f" WHERE {shown.question.where}" if shown.question.where else ""
-            navigation.query_link(f"SELECT * FROM {rows}({low}, {high}){where}")
-        _pin(shown)
+            navigation.query_link(f"SELECT * FROM {rows}({min(first, second)}, {max(first, second)}){where}")
+        if (state.get_str(state.FROM), state.get_str(state.TO)) != (str(first), str(second)):
+            pinned = {state.FROM: first, state.TO: second}  # a link without fixed versions means other ones tomorrow
+            st.button(
+                f"Fix v{first} and v{second} in the link", key="pin", type="tertiary", icon=":material/push_pin:",
+                on_click=state.set_params, args=(pinned,),
+            )  # fmt: skip
         _summary(shown, is_pending=diff is None)
     match chosen:
         case "Change feed":
@@ -273,16 +337,6 @@ def _view(part: LogPart, diff: VersionDiff | None) -> None:
             changed_rows(diff)
 
 
-def _pin(diff: VersionDiff) -> None:
-    """Links without fixed versions mean other ones tomorrow."""
-    first, second = diff.question.from_version, diff.question.to_version
-    if (state.get_str(state.FROM), state.get_str(state.TO)) != (str(first), str(second)):
-        st.button(
-            f"Fix v{first} and v{second} in the link", key="pin", type="tertiary", icon=":material/push_pin:",
-            on_click=pin_range, args=(first, second),
-        )  # fmt: skip
-
-
 def _summary(diff: VersionDiff, *, is_pending: bool) -> None:
     summary = text.to_markdown(diff, is_pending=is_pending, streams=cache.stream_names())
     with st.popover("Copy for incident", icon=":material/content_copy:", key="summary"):
@@ -294,20 +348,6 @@ def _summary(diff: VersionDiff, *, is_pending: bool) -> None:
         )  # fmt: skip
 
 
-def _unavailable(diff: VersionDiff) -> None:
-    lines = [f"**{markdown_safe(sentence(diff.reasons[0]))}**", *(markdown_safe(sentence(r)) for r in diff.reasons[1:])]
-    if diff.hint:
-        lines.append(f":material/arrow_forward: {markdown_safe(sentence(diff.hint))}")
-    st.warning("\n\n".join(lines), icon=":material/visibility_off:")
-    first = diff.log.first_covered_version
-    newest = max(diff.question.from_version, diff.question.to_version)
-    if first is not None and first < newest:
-        st.button(
-            f"Compare v{first} → v{newest}", key="first_covered", icon=":material/difference:", on_click=choose_range,
-            args=(first, newest),
-        )  # fmt: skip
-
-
 def _feed(diff: VersionDiff) -> None:
     """Every change as it was recorded, also those that a later one undid."""
     question = diff.question
@@ -315,15 +355,10 @@ def _feed(diff: VersionDiff) -> None:
     if question.against or low == high:
         st.info("**The change feed is one table's, between two versions.**", icon=":material/rss_feed:")
         return
-    feed = _first_of_feed(question, view.PAGE_ROWS)
-    cut = "The first" if feed.truncated else "All"
-    st.caption(
-        f"{cut} {things(feed.rows.num_rows, 'row')} of v{low + 1} to v{high}, as they were recorded: nothing is netted."
-    )
-    st.dataframe(
-        view.build_feed_frame(feed.rows).style.format(view.cell_text), hide_index=True, key="feed",
-        placeholder=UNKNOWN, alt="Rows of the change feed",
-    )  # fmt: skip
+    feed = _first_of_feed(question, PAGE_ROWS)
+    some = "The first" if feed.truncated else "All"
+    st.caption(f"{some} {things(feed.rows.num_rows, 'row')} of v{low + 1} to v{high}, as they were recorded.")
+    lists.exact_rows(feed.rows, key="feed", alt="Rows of the change feed")
     command = f"weir changes {shlex.quote(question.ref.name)} --from {low} --to {high} --output changes.parquet"
     st.caption(f"All of them as a file: {markdown_safe(f'`{command}`')}")
 
@@ -333,29 +368,20 @@ def _commits(diff: VersionDiff) -> None:
         between = "Two tables share no commits." if diff.question.against else "No commit lies between the two."
         st.info(f"**{between}**", icon=":material/commit:")
         return
-    figure = view.build_commit_figure(diff, mode=viewer.mode())
-    if figure:
+    if figure := view.build_commit_figure(diff, mode=viewer.mode()):
         chart(figure, key="per_commit", alt="Rows changed by each commit (gross)")
-    streams = cache.stream_names()
-    commits = sorted(diff.commits, key=lambda each: each.commit.version, reverse=True)
-    st.caption(
-        f"Rows are gross, {text.gross_source_text(diff.commits)}. "
-        "Click a commit to see it in full and compare it alone."
-    )
+    commits = {str(each.commit.version): each for each in sorted(diff.commits, key=lambda each: -each.commit.version)}
+    source = text.gross_source_text(diff.commits)
+    st.caption(f"Rows are gross, {source}. Click a commit to see it in full and compare it alone.")
     slot = st.container(key="chosen_commit")
     chosen = lists.choose(
-        text.commit_columns(services.now(), streams), commits, names=[str(each.commit.version) for each in commits],
+        text.commit_columns(services.now(), cache.stream_names()), [*commits.values()], names=[*commits],
         key=f"commits_{diff.question.from_version}_{diff.question.to_version}", alt="Commits in between, newest first",
     )  # fmt: skip
-    if chosen:
-        with slot:
-            _commit(diff, int(chosen))
-
-
-def _commit(diff: VersionDiff, version: int) -> None:
-    """One commit of the range: its condition in full, and the way to its own difference."""
-    commit = next(each.commit for each in diff.commits if each.commit.version == version)
-    with st.container(border=True, key="one_commit"):
+    if not chosen:
+        return
+    commit, version = commits[chosen].commit, int(chosen)
+    with slot, st.container(border=True, key="one_commit"):
         st.markdown(f"**v{version}** {markdown_safe(operation_text(commit.operation))}")
         if predicate := predicate_text(commit):
             st.code(predicate, language="sql", wrap_lines=True)
@@ -364,23 +390,18 @@ def _commit(diff: VersionDiff, version: int) -> None:
         if version:
             st.button(
                 f"Only this commit: v{version - 1} → v{version}", key="only_commit", icon=":material/difference:",
-                on_click=choose_range, args=(version - 1, version),
+                on_click=_choose, args=(version - 1, version),
             )  # fmt: skip
 
 
 def _metadata(diff: VersionDiff) -> None:
-    schema, properties = text.schema_changes(diff.log.schema), diff.log.properties
-    st.markdown("**Schema**" if schema else "**Schema**: the same at both versions.")
-    if schema:
-        lists.show(view.SCHEMA_CHANGES, schema, key="schema_diff", alt="Columns that differ")
-    title = "**Properties and protocol**"
-    st.markdown(title if properties else f"{title}: the same at both versions.")
-    if properties:
-        lists.show(view.PROPERTY_CHANGES, properties, key="properties_diff", alt="Properties that differ")
+    if changed := text.metadata_changes(diff.log):
+        lists.show(text.METADATA_CHANGES, changed, key="metadata", alt="Schema, properties and protocol that differ")
+    else:
+        st.markdown("**Schema, properties and protocol** are the same at both versions.")
 
 
 def _files(part: LogPart, diff: VersionDiff) -> None:
-    st.markdown(f"Between the two states: {text.files_text(diff.log.files)}.")
     key_figures(view.file_figures(part), key="file_figures")
     if rewrites := text.rewrites(diff):
         st.markdown("**Commits that only rewrote files**: no row differs by them.")
@@ -388,18 +409,14 @@ def _files(part: LogPart, diff: VersionDiff) -> None:
 
 
 def _method(part: LogPart, diff: VersionDiff | None) -> None:
-    if diff is None:
-        plan = part.plan
-        _bullets([f"**{text.METHOD_WORDS[plan.method]}**", text.cost_text(part), *plan.reasons(plan.method)])
-        return
-    _bullets([f"**{text.METHOD_WORDS[diff.method]}**", *diff.reasons])
-    st.markdown(f"{text.exactness_text(diff)}  \n{markdown_safe(text.key_text(diff))}")
-
-
-def _bullets(lines: Sequence[str]) -> None:
-    """The first line as a heading, which is Weir's own; the others literally."""
-    st.markdown(lines[0])
-    st.markdown("\n".join(f"- {markdown_safe(sentence(line))}" for line in lines[1:]))
+    """How the answer is known, or what an answer would take."""
+    plan, method = part.plan, part.plan.method if diff is None else diff.method
+    rows = "" if plan.rows_to_read is None else f", {things(plan.rows_to_read, 'row')}"
+    lines = [f"To read: {text.reads_text(part)}{rows}", *plan.reasons(method)] if diff is None else diff.reasons
+    st.markdown(f"**{text.METHOD_WORDS[method]}**")
+    st.markdown("\n".join(f"- {markdown_safe(sentence(line))}" for line in lines))
+    if diff is not None:
+        st.markdown(f"{text.exactness_text(diff)}  \n{markdown_safe(text.key_text(diff))}")
 
 
 def _what_helps(opened: OpenTable, versions: tuple[int, int], diff: VersionDiff | None) -> None:
@@ -409,7 +426,8 @@ def _what_helps(opened: OpenTable, versions: tuple[int, int], diff: VersionDiff 
     if (before := min(versions)) < opened.latest_version:
         is_of_latest = versions == (before, opened.latest_version)
         since = diff if is_of_latest and diff is not None and not diff.question.where else None
-        way_back(opened.ref, opened.latest_version, before, since)
+        with st.expander(f"Undo everything after v{before}", key="undo"):
+            way_back(opened.ref, opened.latest_version, before, since)
 
 
 # how they are compared: a popover bound to the URL --------------------------------------------------------------------
@@ -433,7 +451,7 @@ def _options(opened: OpenTable) -> DeltaGenerator:
         _table_picker(opened)
         st.multiselect(
             "Key: columns that name a row", columns, key=state.KEY, bind="query-params", accept_new_options=True,
-            placeholder="Declared, as MERGE finds its rows, or as given last",
+            placeholder="As declared, as MERGE joins, or as last given",
         )  # fmt: skip
         st.multiselect("Leave out columns", columns, key=state.WITHOUT, bind="query-params", placeholder="None")
         st.number_input(
@@ -448,7 +466,7 @@ def _options(opened: OpenTable) -> DeltaGenerator:
         st.segmented_control(
             "Compare rows", (HERE, HOST), key="pick_on", required=True,
             on_change=lambda: state.set_params({state.ON: "host" if st.session_state["pick_on"] == HOST else None}),
-            help="On the stream host Spark compares any amount of data, as a job; the answer is kept for all.",
+            help="On the stream host, Spark compares any amount of data as a job. Its answer is kept for everyone.",
         )  # fmt: skip
     return box.container(key="methods")
 
@@ -507,16 +525,19 @@ def _asked(
     opened: OpenTable, against: OpenTable | None, versions: tuple[int, int], methods: DeltaGenerator
 ) -> tuple[Question, LogPart]:
     """What the URL asks for, with what the log tells of it; the widgets must be drawn before. Raises as `log_part`."""
-    limits = services.settings().lake
+    settings = services.settings()
     key = tuple(st.session_state.get(state.KEY) or ()) or None
+    # As it was when this viewer first looked: the key of another one must not change this page.
+    known = key_memory(settings.home).known(opened.ref)
+    remembered = st.session_state.setdefault(f"remembered_key:{opened.ref.uri}", known)
     question = Question(
         opened.ref,
         *versions,
         key=key,
-        remembered_key=None if key else _remembered_key(opened),
-        row_limit=limits.diff_rows,
+        remembered_key=None if key else remembered,
+        row_limit=settings.lake.diff_rows,
         method=_asked_method(),
-        max_bytes=limits.diff_max_bytes,
+        max_bytes=settings.lake.diff_max_bytes,
         tolerance=float(st.session_state.get(state.TOLERANCE) or 0.0),
         against=against.ref if against else None,
         where=str(st.session_state.get(state.ROWS_WHERE) or "").strip() or None,
@@ -524,13 +545,11 @@ def _asked(
         across_replace=bool(st.session_state.get(state.ACROSS_REPLACE)),
         table_ids=tuple(each.snapshot.metadata.id for each in (opened, against) if each),
     )
-    lake, differences = services.lake(), cache.differences()
+    lake, differences, part = services.lake(), cache.differences(), None
     try:
         part = differences.log_part(lake, question)
-    except LakehouseError:
-        _show_methods(methods, None)
-        raise
-    _show_methods(methods, part)
+    finally:
+        _show_methods(methods, part)
     left_out = set(st.session_state.get(state.WITHOUT) or ())
     if not left_out:
         return question, part
@@ -539,18 +558,6 @@ def _asked(
         raise DiffError("every column is left out", hint="keep one to compare, under How to compare")
     question = replace(question, columns=columns)
     return question, differences.log_part(lake, question)
-
-
-def _remembered_key(opened: OpenTable) -> tuple[str, ...] | None:
-    """The key last given for this table, as it was when this viewer first looked.
-
-    It is read once a session: another viewer's key must not change this page.
-    """
-    name = f"remembered_key:{opened.ref.uri}"
-    if name not in st.session_state:
-        st.session_state[name] = key_memory(services.settings().home).known(opened.ref)
-    key: tuple[str, ...] | None = st.session_state[name]
-    return key
 
 
 @st.cache_resource(

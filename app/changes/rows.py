@@ -15,22 +15,14 @@ import streamlit as st
 
 from app import cache, services, state
 from app.changes import text
-from app.changes.view import (
-    PAGE_ROWS,
-    build_row_table,
-    build_step_table,
-    cell_columns,
-    filter_rows,
-    style,
-)
+from app.changes.view import build_row_table, build_step_table, cell_columns, style
 from app.errors import boundary
 from app.ui import lists, work
-from app.ui.view.words import markdown_safe, sentence
+from app.ui.view.words import PAGE_ROWS, markdown_safe, sentence
 from backend.changes.answer import diff as compare
 from backend.changes.changed_rows import ChangedBatches, exported, file_of
 from backend.changes.model import DiffMethod, RowChange, RowKind, SetApart, VersionDiff
 from backend.format import UNKNOWN, count_text, things
-from backend.lake.model import Commit
 from backend.search.key_history import Key, KeyHistory, KeyProgress, key_history, whole_life
 from backend.sql.export import FORMATS, Format
 from backend.sql.values import json_value
@@ -45,82 +37,57 @@ def changed_rows(diff: VersionDiff) -> None:
     elif diff.method is DiffMethod.SAME_VERSION:
         st.info("**Choose two different versions above.**", icon=":material/equal:")
     elif not diff.changes.rows:
-        nothing = "**No row differs between the two states.**" + (
-            "" if diff.question.against else " What the commits did is under Commits."
-        )
-        st.info(nothing, icon=":material/equal:")
+        others = "" if diff.question.against else " What the commits did is under Commits."
+        st.info(f"**No row differs between the two states.**{others}", icon=":material/equal:")
     else:
-        _rows(diff)
-
-
-def _rows(diff: VersionDiff) -> None:
-    if diff.changes.changed_cells:
-        st.markdown("**What updates touch**")
-        touched = sorted(diff.changes.changed_cells.items(), key=lambda item: -item[1])
-        alt = "Columns that updates touch, with their commonest changes"
-        lists.show(cell_columns(diff), touched, key="cells", alt=alt)
-    found, page = _filtered(diff)
-    st.caption(text.shown_text(diff, found))
-    if page:
-        offer_history(diff, _table(diff, page))
-    key_history_panel(diff)
-    _exports(diff)
+        if touched := sorted(diff.changes.changed_cells.items(), key=lambda item: -item[1]):
+            st.markdown("**What updates touch**")
+            alt = "Columns that updates touch, with their commonest changes"
+            lists.show(cell_columns(diff), touched, key="cells", alt=alt)
+        rows = _filtered(diff)
+        st.caption(text.shown_text(diff, rows))
+        slot, page = st.container(key="changed_rows"), lists.chosen_page(len(rows), key=state.ROWS_PAGE)
+        if rows:
+            with slot:
+                offer_history(diff, _table(diff, rows[(page - 1) * PAGE_ROWS : page * PAGE_ROWS]))
+        key_history_panel(diff)
+        _exports(diff)
 
 
 def _table(diff: VersionDiff, page: Sequence[RowChange]) -> RowChange | None:
     """The rows side by side; returns the one that was clicked."""
     table = build_row_table(diff, page)
-    if table.note:
-        st.caption(table.note)
+    if left_out := table.num_left_out:
+        columns = "column is" if left_out == 1 else "columns are"
+        st.caption(f"{left_out:,} more {columns} not shown; exports have them")
     # Other rows are another list: a position chosen in the old one means nothing in it.
     key = f"changed_rows_{zlib.crc32(repr([(row.kind, row.key) for row in page]).encode()):08x}"
     with lists.opening(key):
         event = st.dataframe(
             style(table), hide_index=True, key=key, placeholder=UNKNOWN,
-            column_config={each: st.column_config.Column(alignment="right") for each in table.numbers},
+            column_config={each: st.column_config.Column(alignment="right") for each in table.right},
             on_select="rerun", selection_mode="single-cell", alt="Changed rows, before and after",
         )  # fmt: skip
     chosen = lists.opened_row(event, key)
     return page[chosen] if chosen is not None and chosen < len(page) else None
 
 
-def _filtered(diff: VersionDiff) -> tuple[list[RowChange], list[RowChange]]:
-    """The rows that the filters let through, and the page of them to show."""
+def _filtered(diff: VersionDiff) -> list[RowChange]:
+    """The rows that the filters let through; one by columns leaves the updates that touch one of them."""
     touched = ", ".join(f"{name}: {count_text(count)}" for name, count in diff.changes.changed_cells.items())
     with st.container(horizontal=True, vertical_alignment="bottom", key="filters"):
         # No `format_func` on widgets bound to the URL: their link would carry the label.
         kinds = st.pills(
-            "Kind of change",
-            [kind.value for kind in RowKind],
-            selection_mode="multi",
-            key=state.KIND,
+            "Kind of change", [kind.value for kind in RowKind], selection_mode="multi", key=state.KIND,
             bind="query-params",
-        )
+        )  # fmt: skip
         columns = st.multiselect(
-            "Changed column",
-            list(diff.changes.changed_cells),
-            key=state.COLUMN,
-            bind="query-params",
-            placeholder="Any" if touched else "No update changes a column",
-            disabled=not touched,
+            "Changed column", list(diff.changes.changed_cells), key=state.COLUMN, bind="query-params",
+            placeholder="Any" if touched else "No update changes a column", disabled=not touched,
             help=f"Updates that touch each column: {markdown_safe(touched)}" if touched else None,
-        )
-        found = filter_rows(diff.changes.rows, kinds=[RowKind(kind) for kind in kinds], columns=columns)
-        return found, _page(found)
-
-
-def _page(found: list[RowChange]) -> list[RowChange]:
-    pages = -(-len(found) // PAGE_ROWS)
-    if pages <= 1:
-        return found
-    number = min(max(1, state.get_int(state.ROWS_PAGE) or 1), pages)
-
-    def paged() -> None:
-        state.set_params({state.ROWS_PAGE: st.session_state["pick_rows_page"]})
-
-    st.session_state["pick_rows_page"] = number
-    st.number_input(f"Page (1 – {pages})", 1, pages, key="pick_rows_page", width=160, on_change=paged)
-    return found[(number - 1) * PAGE_ROWS : number * PAGE_ROWS]
+        )  # fmt: skip
+    rows = [row for row in diff.changes.rows if not kinds or row.kind in kinds]
+    return [row for row in rows if not columns or set(columns) & set(row.changed)]
 
 
 def _exports(diff: VersionDiff) -> None:
@@ -170,7 +137,7 @@ def offer_history(diff: VersionDiff, row: RowChange | None) -> None:
     if row is None or diff.question.against is not None:
         return
     if row.key is None or row.set_apart is SetApart.NULL_KEY:
-        st.caption("This row has no key of its own: its history cannot be told.")
+        st.caption("This row has no key, so no history can be shown.")
         return
     key = {name: json_value(value) for name, value in row.key.items()}
 
@@ -196,7 +163,7 @@ def key_history_panel(diff: VersionDiff) -> None:
             st.markdown(f"**History of {markdown_safe(_key_text(key))}**, v{low} → v{high}", width="content")
             st.space("stretch")
             is_life = bool(state.get_str(state.LIFE))
-            label = "Only this range" if is_life else "Its whole life"
+            label = "Show only this range" if is_life else "Show its whole life"
             st.button(label, key="key_life", icon=":material/timeline:", on_click=state.set_params,
                       args=({state.LIFE: None if is_life else 1},))  # fmt: skip
             st.button("Close", key="key_close", icon=":material/close:", type="tertiary", on_click=_close)
@@ -224,7 +191,7 @@ def _answer(diff: VersionDiff, key: Key, versions: Versions) -> None:
     if asked in histories:
         _show(diff, histories[asked])
     else:
-        st.button("Look it up", key="key_look", icon=":material/search:", on_click=work.ask, args=(asked,))
+        st.button("Look up its history", key="key_look", icon=":material/search:", on_click=work.ask, args=(asked,))
 
 
 def _is_small(diff: VersionDiff, versions: Versions) -> bool:
@@ -238,23 +205,18 @@ def _show(diff: VersionDiff, history: KeyHistory) -> None:
     if history.steps:
         if repeated := text.repeated_texts(history.steps):
             st.warning(" ".join(sentence(each) for each in repeated), icon=":material/content_copy:")
-        commits = _commits(diff, [step.version for step in history.steps])
+        seen = [step.version for step in history.steps]
+        read = services.lake().history(diff.question.ref, starting_version=min(seen), ending_version=max(seen))
+        commits = {commit.version: commit for commit in read}
         table = build_step_table(diff, history.steps, commits, cache.stream_names())
         st.dataframe(style(table), hide_index=True, key="key_steps", placeholder=UNKNOWN, alt="Steps of one key")
     elif history.is_whole:
         st.info("**No commit of this range touched it.**", icon=":material/equal:")
     else:
-        st.info("**Not known**: no change was seen, but not every version was.", icon=":material/question_mark:")
+        st.info(
+            "**Not known**: no change was seen, but some versions could not be read.", icon=":material/question_mark:"
+        )
     st.caption(" ".join(markdown_safe(sentence(note)) for note in history.notes))
-
-
-def _commits(diff: VersionDiff, versions: Sequence[int]) -> dict[int, Commit]:
-    """The commits of some versions, those of the difference or others."""
-    known = {each.commit.version: each.commit for each in diff.commits}
-    if not set(versions) <= known.keys():
-        read = services.lake().history(diff.question.ref, starting_version=min(versions), ending_version=max(versions))
-        known |= {commit.version: commit for commit in read}
-    return known
 
 
 def _progress(step: KeyProgress) -> tuple[float, str]:

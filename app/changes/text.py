@@ -7,16 +7,18 @@ it becomes a link, a mention, a table or a heading.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate
+from operator import itemgetter
 
-from app.columns import Column
+from app.columns import Column, Columns, shown
 from app.ui.view.commits import writer_text
-from app.ui.view.explanation import counts_text, explained
+from app.ui.view.explanation import counts_text, stands_out
 from app.ui.view.theme import operation_text
 from backend.changes.cache import DiffProgress, LogPart
-from backend.changes.model import CommitChanges, DiffMethod, FilesDiff, RowChange, VersionDiff
+from backend.changes.model import CommitChanges, DiffMethod, LogChanges, RowChange, VersionDiff
 from backend.format import (
     age_s,
     bytes_text,
@@ -25,12 +27,10 @@ from backend.format import (
     duration_text,
     percent,
     signed,
-    signed_bytes,
     things,
-    utc_text,
 )
 from backend.lake.history.history import predicate_text
-from backend.lake.table.metadata_diff import CLUSTERED_BY, PropertyChange, SchemaDiff
+from backend.lake.table.metadata_diff import CLUSTERED_BY
 from backend.search.key_history import KeyStep
 
 METHOD_WORDS = {
@@ -42,7 +42,6 @@ METHOD_WORDS = {
     DiffMethod.LOG_ONLY: "Log alone: rows cannot be compared here; files, commits, schema and properties can.",
 }
 _BREAKS = "NOT ("
-_TABLE_ITSELF = ("feature: ", "protocol: ")
 
 
 def headline(diff: VersionDiff, *, is_pending: bool = False) -> str:
@@ -52,14 +51,22 @@ def headline(diff: VersionDiff, *, is_pending: bool = False) -> str:
     """
     if diff.method is DiffMethod.SAME_VERSION:
         return f"v{diff.question.from_version} and v{diff.question.to_version} are the same version: nothing differs."
-    rows = f"rows not compared yet, {_more_rows_text(diff.log.files)}" if is_pending else rows_text(diff)
+    rows = rows_text(diff, is_pending=is_pending)
     if diff.question.where and not is_pending and diff.is_available:
         rows = f"of {filter_text(diff.question.where)}: {rows}"
-    metadata = metadata_texts(diff.log.schema, diff.log.properties)
+    metadata = metadata_texts(diff.log)
     if diff.question.against is not None:  # two tables differ, nothing changed
         metadata = [text.replace("unchanged", "the same").replace("changed", "different") for text in metadata]
     changes = "; ".join(part for part in (rows, *metadata, rewritten_text(diff)) if part)
     return f"{range_text(diff)}: {changes}."
+
+
+def findings(diff: VersionDiff) -> list[str]:
+    """What stands out, the first in short, without what the filter asks for, or the condition of a single DELETE."""
+    asked = [diff.question.where or ""]
+    if len(diff.commits) == 1 and (diff.commits[0].commit.operation or "").upper() == "DELETE":
+        asked.append(predicate_text(diff.commits[0].commit))
+    return stands_out(diff.explanation, " ".join(asked))
 
 
 def filter_text(where: str) -> str:
@@ -82,15 +89,23 @@ def range_text(diff: VersionDiff) -> str:
     return f"v{question.from_version} → v{question.to_version}, {commits}{span}"
 
 
-def rows_text(diff: VersionDiff) -> str:
+def rows_text(diff: VersionDiff, *, is_pending: bool = False) -> str:
     """What differs in rows, with its share of all rows."""
-    if not diff.is_available:
-        return f"rows cannot be compared, {_more_rows_text(diff.log.files)}"
-    words = "no row differs" if diff.changes.net.total == 0 else counts_text(diff.changes.net, noun="row")
-    if diff.changes.net.updated is None or diff.changes.net.total == 0:
-        return words
+    net, more = diff.changes.net, diff.log.files.more_rows
+    if is_pending or not diff.is_available:
+        rows = "rows not compared yet" if is_pending else "rows cannot be compared"
+        return f"{rows}, their number by statistics: {'unknown' if more is None else signed(more)}"
+    words = "no row differs" if net.total == 0 else counts_text(net, noun="row")
+    if net.total == 0 or net.updated is None:
+        # Without a key a filter may let through one side of an update alone.
+        may_be_updates = diff.question.where and net.total and any(each.updated != 0 for each in diff.commits)
+        return (
+            f"{words}, updates perhaps among them" if may_be_updates and not (net.inserted and net.deleted) else words
+        )
     share = changed_share(diff)
-    return f"{words} ({'share unknown' if share is None else f'{percent(share)} of rows'})"
+    if share is None:
+        return words if diff.question.where else f"{words} (share unknown)"
+    return f"{words} ({percent(share)} of rows)"
 
 
 def changed_share(diff: VersionDiff) -> float | None:
@@ -109,43 +124,50 @@ def gross_source_text(commits: Iterable[CommitChanges]) -> str:
     return "counted in the change feed" if kinds == {False} else "counted in the change feed or as their writers report"
 
 
-def metadata_texts(schema: SchemaDiff, properties: Sequence[PropertyChange]) -> list[str]:
+def metadata_texts(log: LogChanges) -> list[str]:
     """What changed of schema, properties and protocol: "2 columns added, 1 renamed, partitioning changed", "1 property
     changed"; "unchanged" is said too."""
-    counts = {
-        "added": len(schema.added),
-        "dropped": len(schema.dropped),
-        "renamed": len(schema.renamed),
-        "changed": len({each.path for each in schema.changed}),
-    }
-    parts = [f"{count_text(count)} {word}" for word, count in counts.items() if count]
-    if parts:
-        count, word = next((count, word) for word, count in counts.items() if count)
-        parts[0] = f"{things(count, 'column')} {word}"
-    parts += ["partitioning changed"] if schema.partitioning else []
-    clustering = [each for each in properties if each.key == CLUSTERED_BY]
-    own = [each for each in properties if not each.key.startswith(_TABLE_ITSELF) and each not in clustering]
-    unchanged = "schema unchanged" if own else "schema and properties unchanged"
-    texts = [
-        ", ".join(parts) or unchanged,
-        f"{things(len(own), 'property', 'properties')} changed" if own else "",
-        "clustering changed" if clustering else "",
-        "protocol changed" if len(own) + len(clustering) < len(properties) else "",
+    schema, kinds = log.schema, Counter(change[0] for change in metadata_changes(log))
+    changed = {each.path for each in schema.changed}
+    counts = {"added": schema.added, "dropped": schema.dropped, "renamed": schema.renamed, "changed": changed}
+    columns = [f"{count_text(len(fields))} {word}" for word, fields in counts.items() if fields]
+    if columns:
+        count, word = next((len(fields), word) for word, fields in counts.items() if fields)
+        columns[0] = f"{things(count, 'column')} {word}"
+    columns += ["partitioning changed"] if schema.partitioning else []
+    own = kinds["property changed"]
+    return [
+        ", ".join(columns) or ("schema unchanged" if own else "schema and properties unchanged"),
+        *([f"{things(own, 'property', 'properties')} changed"] if own else []),
+        *(kind for kind in ("clustering changed", "protocol changed") if kinds[kind]),
     ]
-    return [text for text in texts if text]
 
 
-def schema_changes(schema: SchemaDiff) -> list[tuple[str, str, str | None, str | None]]:
-    """What differs, of which column, as it was and as it is: ("type changed", "amount", "int", "long"); None: nothing
-    was or is there."""
+def metadata_changes(log: LogChanges) -> list[tuple[str, str, str | None, str | None]]:
+    """What differs of schema, properties and protocol, of what, as it was and as it is: ("type changed", "amount",
+    "int", "long"); None: nothing was or is there."""
+    schema = log.schema
     before, after = (", ".join(columns) or "none" for columns in schema.partitioning or ((), ()))
+    kinds = {CLUSTERED_BY: "clustering changed", "feature": "protocol changed", "protocol": "protocol changed"}
     return [
         *(("column added", field.path, None, field.kind) for field in schema.added),
         *(("column dropped", field.path, field.kind, None) for field in schema.dropped),
         *(("column renamed", after, before, after) for before, after in schema.renamed),
         *((f"{each.what} changed", each.path, each.before, each.after) for each in schema.changed),
         *([("partitioning changed", "", before, after)] if schema.partitioning else []),
+        *(
+            (kinds.get(each.key.partition(": ")[0], "property changed"), each.key, each.before, each.after)
+            for each in log.properties
+        ),
     ]
+
+
+METADATA_CHANGES: Columns[tuple[str, str, str | None, str | None]] = (
+    Column("What", itemgetter(0)),
+    Column("Name", lambda change: change[1] or None),
+    Column("Before", lambda change: change[2] or None),
+    Column("After", lambda change: change[3] or None),
+)
 
 
 def rewrites(diff: VersionDiff) -> list[CommitChanges]:
@@ -163,35 +185,22 @@ def rewritten_text(diff: VersionDiff) -> str:
     return f"{files} rewritten without changing rows"
 
 
-def files_text(files: FilesDiff) -> str:
-    """Files that only one of the two states has, with their sizes."""
-    if not files.added and not files.removed:
-        return "the same files"
-    size = signed_bytes(files.bytes_added - files.bytes_removed)
-    vectors = f", {things(files.new_deletion_vectors, 'new deletion vector')}" if files.new_deletion_vectors else ""
-    added = f"{things(files.added, 'file')} added ({bytes_text(files.bytes_added)})"
-    removed = f"{count_text(files.removed)} removed ({bytes_text(files.bytes_removed)})"
-    return f"{added}, {removed}, {size}{vectors}"
-
-
 def exactness_text(diff: VersionDiff) -> str:
     """How far the counts can be trusted."""
+    net = diff.changes.net
     if not diff.is_available:
         return "No counts of rows."
-    if (
-        diff.exact
-        and diff.key is None
-        and (diff.changes.net.updated or (diff.changes.net.inserted and diff.changes.net.deleted))
-    ):
+    if diff.exact and diff.key is None and (net.updated or (net.inserted and net.deleted)):
         return "Exact: every changed row is counted. Without a key a row with new values is one deleted, one inserted."
     if diff.exact:
         return "Exact: every changed row is counted, and updates are told from inserts and deletes."
-    if diff.changes.net.updated is None:
+    if net.updated is None:
         return "Exact as rows that came and went; an updated row counts once as deleted and once as inserted."
     return "Not exact in every part; the reasons say where."
 
 
 def key_text(diff: VersionDiff) -> str:
+    """How rows of the two versions are paired."""
     if diff.key is None:
         return "No key is known: rows are compared as whole rows. A key, under How to compare, pairs them."
     return f"Rows are paired by {', '.join(diff.key.columns)} (from {diff.key.source.value})."
@@ -200,15 +209,12 @@ def key_text(diff: VersionDiff) -> str:
 # what comparing rows takes, and how far it is ----------------------------------------------------------------------
 
 
-def cost_text(part: LogPart) -> str:
-    """What comparing rows reads."""
-    plan, commits = part.plan, len(part.outline.commits)
-    if plan.method is DiffMethod.CHANGE_FEED:
-        return f"to read: the change files of {things(commits, 'commit')}, their size is not known before"
-    if plan.bytes_to_read is None:
-        return "to read: only the log"
-    rows = things(plan.rows_to_read, "row") if plan.rows_to_read is not None else "rows unknown"
-    return f"to read: {bytes_text(plan.bytes_to_read)} of data files, {rows}"
+def reads_text(part: LogPart) -> str:
+    """What comparing rows reads: "38.2 MB of data files"."""
+    if part.plan.method is DiffMethod.CHANGE_FEED:
+        return f"the change feed of {things(len(part.outline.commits), 'commit')}"
+    size = part.plan.bytes_to_read
+    return "only the log" if size is None else f"{bytes_text(size)} of data files"
 
 
 def progress_text(step: DiffProgress) -> tuple[float, str]:
@@ -261,13 +267,6 @@ def file_stem(diff: VersionDiff) -> str:
     return f"{diff.question.ref.name.replace('/', '_')}_v{diff.question.from_version}_v{diff.question.to_version}"
 
 
-# parts of sentences --------------------------------------------------------------------------------------------------
-
-
-def _more_rows_text(files: FilesDiff) -> str:
-    return f"their number by statistics: {'unknown' if files.more_rows is None else signed(files.more_rows)}"
-
-
 # as Markdown ----------------------------------------------------------------------------------------------------------
 
 
@@ -279,19 +278,19 @@ _LINE_BREAKS = str.maketrans(dict.fromkeys("\r\n\t\x0b\x0c\x1c\x1d\x1e\x85\u2028
 
 
 def to_markdown(diff: VersionDiff, *, is_pending: bool = False, streams: Mapping[str, str] | None = None) -> str:
-    """The sentence, counts, at most 20 commits, metadata changes and the method. `is_pending`: rows are not compared
-    yet. `streams` names the stream of a query id."""
-    stands_out = explained(diff.explanation)
-    known = [] if is_pending else [exactness_text(diff), escaped(key_text(diff))]
-    reasons = [_escaped_line(cut(reason, 300)) for reason in diff.reasons]
+    """The sentences, at most 20 commits, metadata changes and the method. `is_pending`: rows are not compared yet.
+    `streams` names the stream of a query id."""
+    known = [] if is_pending else [exactness_text(diff), key_text(diff)]
+    same = [] if is_pending or diff.unchanged is None else ["", f"{things(diff.unchanged, 'row')} stayed the same."]
+    finding = [_escaped_line(line) for line in findings(diff)]
     parts = [
         f"**{escaped(diff.question.ref.name)}** · {escaped(headline(diff, is_pending=is_pending))}",
-        *_row_lines(diff, is_pending=is_pending),
-        *(["", "What stands out:", "", *(f"- {_escaped_line(line)}" for line in stands_out)] if stands_out else []),
+        *(["", *(f"- {line}" for line in finding)] if finding else []),
+        *same,
         *_commit_lines(diff, streams or {}),
-        *_metadata_lines(diff),
+        *_metadata_lines(diff.log),
         *("", f"How it knows: {METHOD_WORDS[diff.method]}", ""),
-        *(f"- {line}" for line in (*known, *reasons)),
+        *(f"- {_escaped_line(cut(reason, 300))}" for reason in (*known, *diff.reasons)),
     ]
     return "\n".join(parts) + "\n"
 
@@ -303,56 +302,33 @@ def escaped(text: object) -> str:
     return _MARKUP.sub(r"\\\g<0>", plain)
 
 
-def _row_lines(diff: VersionDiff, *, is_pending: bool) -> list[str]:
-    if is_pending or not diff.is_available or diff.method is DiffMethod.SAME_VERSION:
-        return []
-    net = diff.changes.net
-    named = (("inserted", net.inserted), ("updated", net.updated), ("deleted", net.deleted), ("same", diff.unchanged))
-    cells = " | ".join("unknown" if count is None else count_text(count) for _, count in named)
-    return [
-        "",
-        f"| net rows | {' | '.join(name for name, _ in named)} |",
-        "|---|---:|---:|---:|---:|",
-        f"| | {cells} |",
-    ]
-
-
 def _commit_lines(diff: VersionDiff, streams: Mapping[str, str]) -> list[str]:
     if not diff.commits:
         return []
     newest = sorted(diff.commits, key=lambda each: -each.commit.version)
+    columns = shown(commit_columns(None, streams), newest, "page")
+    head = [column.name for column in columns], ["---:" if column.is_right else "---" for column in columns]
+    cells = [[escaped(cut(column.text(each), MOST_TEXT)) for column in columns] for each in newest[:MOST_COMMITS]]
     left = len(newest) - MOST_COMMITS
     return [
         "",
         f"Commits, newest first; rows are gross, {gross_source_text(diff.commits)}:",
         "",
-        "| version | at | operation | by | condition | inserted | updated | deleted |",
-        "|---|---|---|---|---|---:|---:|---:|",
-        *(_commit_line(each, streams) for each in newest[:MOST_COMMITS]),
+        *(f"| {' | '.join(row)} |" for row in (*head, *cells)),
         *([f"\n… and {left:,} older commits."] if left > 0 else []),
     ]
 
 
-def _commit_line(each: CommitChanges, streams: Mapping[str, str]) -> str:
-    commit = each.commit
-    counts = (each.inserted, each.updated, each.deleted)
-    texts = (commit.operation or "unnamed", writer_text(commit, streams), predicate_text(commit) or "–")
-    cells = [f"v{commit.version}", utc_text(commit.committed_at), *(escaped(cut(text, MOST_TEXT)) for text in texts)]
-    return f"| {' | '.join([*cells, *(count_text(count) for count in counts)])} |"
-
-
-def _metadata_lines(diff: VersionDiff) -> list[str]:
-    properties = (("", each.key, each.before, each.after) for each in diff.log.properties)
+def _metadata_lines(log: LogChanges) -> list[str]:
     lines = [
-        f"{what}{' ' if what and name else ''}{_bold(name) if name else ''}: "
+        f"{what} {_bold(name) if name else ''}: "
         + " → ".join("none" if side is None else escaped(cut(side, MOST_TEXT)) for side in (before, after))
-        for what, name, before, after in (*schema_changes(diff.log.schema), *properties)
+        for what, name, before, after in metadata_changes(log)
     ]
-    if not lines:
-        return []
     left = len(lines) - MOST_LINES
     more = [f"- … and {left:,} more"] if left > 0 else []
-    return ["", "Schema, properties and protocol:", "", *(f"- {line}" for line in lines[:MOST_LINES]), *more]
+    listed = [f"- {line}" for line in lines[:MOST_LINES]]
+    return ["", "Schema, properties and protocol:", "", *listed, *more] if lines else []
 
 
 def _escaped_line(text: str) -> str:
@@ -371,14 +347,15 @@ def _bold(text: str) -> str:
 # the commits in between ------------------------------------------------------------------------------------------
 
 
-def commit_columns(now: datetime, streams: Mapping[str, str]) -> list[Column[CommitChanges]]:
-    """What each did to rows (gross) and files. `streams` names the stream of a query id."""
+def commit_columns(now: datetime | None, streams: Mapping[str, str]) -> list[Column[CommitChanges]]:
+    """What each did to rows (gross) and files. `streams` names the stream of a query id; `now`: how long ago, too."""
     gross = "Gross: by this commit alone"
     return [
         Column("Version", lambda each: each.commit.version, "version", key="version"),
-        Column("When", lambda each: age_s(each.commit.committed_at, now), "ago", on="page"),
+        *([Column("When", lambda each: age_s(each.commit.committed_at, now), "ago", on="page")] if now else []),
         Column("Operation", lambda each: operation_text(each.commit.operation)),
         Column("By", lambda each: cut(writer_text(each.commit, streams))),
+        Column("Job", lambda each: cut(each.commit.job or ""), is_optional=True),
         Column("Condition", lambda each: cut(predicate_text(each.commit)) or None, on="page"),
         Column("Inserted", lambda each: each.inserted, "count", gross),
         Column("Updated", lambda each: each.updated, "count", gross),

@@ -4,13 +4,11 @@ Rule: pure; net (state to state) and gross (commit by commit) are named each tim
 changed cell is marked by a sign as well as by colour, and only columns that changed are shown twice.
 """
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from operator import itemgetter
 from typing import Any
 
-import orjson
 import pandas as pd
 import plotly.graph_objects as go
 import pyarrow as pa
@@ -19,18 +17,16 @@ from pandas.io.formats.style import Styler
 from app.changes.text import changed_share
 from app.columns import Column, Columns
 from app.ui.view.commits import writer_text
+from app.ui.view.explanation import value_text
+from app.ui.view.frames import cell_text
 from app.ui.view.theme import Mode, categories, operation_text, template_name
 from app.ui.view.words import KeyFigure
-from backend.cells import cells
 from backend.changes.cache import LogPart
-from backend.changes.commits import FEED_COLUMNS
 from backend.changes.model import CommitChanges, RowChange, RowKind, VersionDiff
 from backend.format import (
     UNKNOWN,
     bytes_text,
     count_text,
-    cut,
-    datetime_text,
     percent,
     signed,
     signed_bytes,
@@ -38,11 +34,8 @@ from backend.format import (
     utc_text,
 )
 from backend.lake.model import Commit
-from backend.lake.table.metadata_diff import PropertyChange
 from backend.search.key_history import KeyStep
-from backend.sql.values import json_value
 
-PAGE_ROWS = 200
 MOST_COLUMNS = 60  # of a table side by side; exports have them all
 MOST_CELL = 500  # characters of one value
 KINDS = {  # a sign with the word, and how it is coloured
@@ -56,69 +49,43 @@ CHANGED_STYLE = "background-color: rgba(230, 159, 0, 0.28); font-weight: 600"
 
 @dataclass(frozen=True, slots=True)
 class RowTable:
-    """The frame to show, and which of its cells hold a changed value, as (row number, column name).
-
-    `left_out` counts the columns that do not fit, `numbers` are those that stand to the right.
-    """
+    """The frame to show, and which of its cells hold a changed value, as (row number, column name). `num_left_out`: of
+    columns that do not fit; `right`: those of numbers that are sent as text."""
 
     frame: pd.DataFrame
     changed: tuple[tuple[int, str], ...]
-    left_out: int = 0
-    numbers: tuple[str, ...] = ()
-
-    @property
-    def note(self) -> str:
-        """What is not shown, empty where everything is."""
-        columns = "column is" if self.left_out == 1 else "columns are"
-        return f"{self.left_out:,} more {columns} not shown; exports have them" if self.left_out else ""
-
-
-def filter_rows(
-    rows: Iterable[RowChange], *, kinds: Iterable[RowKind] = (), columns: Iterable[str] = ()
-) -> list[RowChange]:
-    """Rows of the given kinds whose update touches one of the given columns; empty means all.
-
-    With columns named only updates remain: an insert or a delete touches every column.
-    """
-    wanted, touched = set(kinds), set(columns)
-    found = [row for row in rows if not wanted or row.kind in wanted]
-    return [row for row in found if touched & set(row.changed)] if touched else found
+    num_left_out: int
+    right: tuple[str, ...]
 
 
 def build_row_table(diff: VersionDiff, rows: Sequence[RowChange]) -> RowTable:
     """The rows in the order given: kind, key, then changed columns as before and after, then the rest once."""
-    key = diff.key.columns if diff.key else ()
+    key, schema = diff.key.columns if diff.key else (), diff.changes.arrow_schema
     changed = {name for row in rows for name in row.changed} - set(key)
     twice = [name for name in diff.changes.columns if name in changed][: MOST_COLUMNS // 2]
-    once = [name for name in diff.changes.columns if name not in changed and name not in key][
-        : MOST_COLUMNS - 2 * len(twice)
-    ]
-    data: dict[str, Any] = {"Change": [KINDS[row.kind][0] for row in rows]}
+    once = [name for name in diff.changes.columns if name not in changed and name not in key]
+    once = once[: MOST_COLUMNS - 2 * len(twice)]
     newest = [row.before if row.after is None else row.after for row in rows]
-    sides = {" · before": [row.before for row in rows], " · after": [row.after for row in rows]}
+    sides = {"before": [row.before for row in rows], "after": [row.after for row in rows]}
     columns = [
         *((name, name, newest) for name in key),
-        *((f"{name}{suffix}", name, values) for name in twice for suffix, values in sides.items()),
+        *((f"{name} · {side}", name, values) for name in twice for side, values in sides.items()),
         *((name, name, newest) for name in once),
     ]
-    for heading, name, side in columns:
-        values = [None if values is None else values.get(name) for values in side]
-        data[heading] = _typed(diff.changes.arrow_schema.field(name).type, values)
+    data: dict[str, Any] = {"Change": [KINDS[row.kind][0] for row in rows]}
+    for heading, name, states in columns:
+        data[heading] = _series(schema.field(name).type, [state and state.get(name) for state in states])
     if any(row.set_apart for row in rows):
         data["Set apart"] = [row.set_apart.value if row.set_apart else "" for row in rows]
     if any(row.copies > 1 for row in rows):
         data["Copies"] = [row.copies for row in rows]
-    marks = [
-        (at, f"{name} · {side}") for at, row in enumerate(rows) for name in row.changed if name in twice
-        for side in ("before", "after")
-    ]  # fmt: skip
-    decimals = [
-        name for name in diff.changes.columns if pa.types.is_decimal(diff.changes.arrow_schema.field(name).type)
-    ]
-    numbers = [each for name in decimals for each in (name, f"{name} · before", f"{name} · after") if each in data]
     return RowTable(
-        pd.DataFrame(data), tuple(marks), len(set(diff.changes.columns) - {*key, *twice, *once}), tuple(numbers)
-    )
+        pd.DataFrame(data),
+        tuple((at, f"{name} · {side}") for at, row in enumerate(rows)
+              for name in row.changed if name in twice for side in sides),
+        len(set(diff.changes.columns) - {*key, *twice, *once}),
+        tuple(heading for heading, name, _ in columns if pa.types.is_decimal(schema.field(name).type)),
+    )  # fmt: skip
 
 
 def build_step_table(
@@ -139,56 +106,31 @@ def build_step_table(
     return table
 
 
-def build_feed_frame(rows: pa.Table) -> pd.DataFrame:
-    """Rows of a change feed as they are: version, time and type first; at most `MOST_COLUMNS` of the table."""
-    shown = rows.select(rows.column_names[: MOST_COLUMNS + len(FEED_COLUMNS)])
-    data = {field.name: _typed(field.type, cells(rows[field.name])) for field in shown.schema}
-    return pd.DataFrame(data)
-
-
 def style(table: RowTable) -> Styler:
-    """The table with its changed cells coloured and marked, for `st.dataframe`."""
+    """The table with its changed cells coloured and marked, for `st.dataframe`. Null is "null", not an empty text."""
     styles = dict(KINDS.values())
     styler = table.frame.style.map(lambda text: styles.get(text, ""), subset=["Change"])
-    by_column: dict[str, list[int]] = {}
-    for at, name in table.changed:
-        by_column.setdefault(name, []).append(at)
-    plain: list[Hashable] = [name for name in table.frame.columns if name != "Change"]
-    styler = styler.format(cell_text, subset=plain)
-    for name, places in by_column.items():
-        where = pd.IndexSlice[places, [name]]
+    styler = styler.format(str, na_rep="null", subset=[name for name in table.frame.columns if name != "Change"])
+    for name in {name for _, name in table.changed}:
+        where = pd.IndexSlice[[at for at, changed in table.changed if changed == name], [name]]
         styler = styler.map(lambda _: CHANGED_STYLE, subset=where)
         if name.endswith(" · after"):
-            styler = styler.format(lambda value: f"{CHANGED_MARK}{cell_text(value)}", subset=where)
+            styler = styler.format(lambda value: f"{CHANGED_MARK}{value}", na_rep=f"{CHANGED_MARK}null", subset=where)
     return styler
 
 
-def cell_text(value: Any) -> str:
-    """One cell as text; null is "null", so that it differs from an empty text."""
-    if value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and value != value):
-        return "null"
-    if isinstance(value, datetime):
-        return datetime_text(value)
-    return str(value)
-
-
-def _typed(kind: pa.DataType, values: list[Any]) -> pd.Series:
+def _series(kind: pa.DataType, values: list[Any]) -> pd.Series:
     """So that numbers sort as numbers; nested and decimal values as text."""
-    if pa.types.is_integer(kind):
-        return pd.Series(values, dtype="Int64")
-    if pa.types.is_boolean(kind):
-        return pd.Series(values, dtype="boolean")
-    if pa.types.is_floating(kind):
-        return pd.Series(values, dtype="Float64")
-    return pd.Series([_text(value) for value in values], dtype="object")
-
-
-def _text(value: Any) -> str | None:
-    if value is None:
-        return None
-    plain = datetime_text(value) if isinstance(value, datetime) else json_value(value)
-    text = plain if isinstance(plain, str) else orjson.dumps(plain).decode()
-    return text if len(text) <= MOST_CELL else f"{text[:MOST_CELL]}… ({len(text):,} characters)"
+    for is_kind, dtype in (
+        (pa.types.is_integer, "Int64"), (pa.types.is_boolean, "boolean"), (pa.types.is_floating, "Float64"),
+    ):  # fmt: skip
+        if is_kind(kind):
+            return pd.Series(values, dtype=dtype)
+    texts = map(cell_text, values)
+    return pd.Series(
+        [text if text is None or len(text) <= MOST_CELL else f"{text[:MOST_CELL]}… ({len(text):,} characters)"
+         for text in texts], dtype="object",
+    )  # fmt: skip
 
 
 # figures and frames ---------------------------------------------------------------------------------------------------
@@ -251,24 +193,11 @@ def build_commit_figure(diff: VersionDiff, *, mode: Mode = "light") -> go.Figure
     return figure.update_xaxes(title="version", tickvals=shown, ticktext=[f"v{version}" for version in shown])
 
 
-SCHEMA_CHANGES: Columns[tuple[str, str, str | None, str | None]] = (
-    Column("What", itemgetter(0)),
-    Column("Column", lambda change: change[1] or None),
-    Column("Before", lambda change: change[2] or None),
-    Column("After", lambda change: change[3] or None),
-)
-PROPERTY_CHANGES: Columns[PropertyChange] = (  # a dash is not set
-    Column("Property", lambda change: change.key),
-    Column("Before", lambda change: change.before or None),
-    Column("After", lambda change: change.after or None),
-)
-
-
 def cell_columns(diff: VersionDiff) -> list[Column[tuple[str, int]]]:
     """Of a column that so many updates touch the commonest changes."""
     shared: dict[str, list[str]] = {}
     for each in diff.changes.common:
-        text = f"{cut(cell_text(each.before))} → {cut(cell_text(each.after))} ({count_text(each.updates)})"
+        text = f"{value_text(each.before)} → {value_text(each.after)} ({count_text(each.updates)})"
         shared.setdefault(each.column, []).append(text)
     updated = diff.changes.net.updated
     return [
@@ -281,7 +210,8 @@ def cell_columns(diff: VersionDiff) -> list[Column[tuple[str, int]]]:
 
 
 def _bytes_text(each: CommitChanges) -> str:
-    return signed_bytes(_less(each.commit.metrics.bytes_added, each.commit.metrics.bytes_removed))
+    added, removed = each.commit.metrics.bytes_added, each.commit.metrics.bytes_removed
+    return signed_bytes(None if added is None or removed is None else added - removed)
 
 
 REWRITES: Columns[CommitChanges] = (
@@ -295,35 +225,22 @@ REWRITES: Columns[CommitChanges] = (
 
 def file_figures(part: LogPart) -> list[KeyFigure]:
     """Files, bytes and deletion vectors of one state against the other."""
-    files, outline = part.outline.log.files, part.outline
+    files, by_commit = part.outline.log.files, part.outline.log.rewritten
     vectors = signed(files.vectors_added - files.vectors_removed)
-    remarked = things(files.new_deletion_vectors, "file") + " marked anew" if files.new_deletion_vectors else ""
-    rewritten = outline.log.rewritten
-    return [
-        KeyFigure(
-            "Files added", count_text(files.added), "Only the second state has them", note=bytes_text(files.bytes_added)
-        ),
-        KeyFigure(
-            "Files removed",
-            count_text(files.removed),
-            "Only the first state has them",
-            note=bytes_text(files.bytes_removed),
-        ),
-        KeyFigure("Bytes", signed_bytes(files.bytes_added - files.bytes_removed), "Added less removed"),
-        KeyFigure("Rows", signed(files.more_rows), "By statistics: those of added files less those of removed ones"),
-        KeyFigure("Deletion vectors", vectors, "Files with rows marked as deleted: added less removed", note=remarked),
-        KeyFigure(
-            "Only rewritten (gross)",
-            "–" if rewritten is None else count_text(sum(rewritten.values())),
-            "Not known: commits in between are gone, or these are two tables"
-            if rewritten is None
-            else "Files that commits in between replaced and say that no row changed by it (dataChange is false)",
-        ),
+    marked = things(files.new_deletion_vectors, "file") + " marked anew" if files.new_deletion_vectors else ""
+    rewritten = "Files that commits replaced without changing a row (dataChange is false)"
+    if by_commit is None:
+        rewritten = "Not known: commits in between are gone, or these are two tables"
+    num_rewritten = None if by_commit is None else sum(by_commit.values())
+    figures = [
+        ("Files added", count_text(files.added), "Only the second state has them", bytes_text(files.bytes_added)),
+        ("Files removed", count_text(files.removed), "Only the first state has them", bytes_text(files.bytes_removed)),
+        ("Bytes", signed_bytes(files.bytes_added - files.bytes_removed), "Added less removed", ""),
+        ("Rows", signed(files.more_rows), "By statistics: those of added files less those of removed ones", ""),
+        ("Deletion vectors", vectors, "Files with rows marked as deleted: added less removed", marked),
+        ("Only rewritten (gross)", count_text(num_rewritten), rewritten, ""),
     ]
-
-
-def _less(added: int | None, removed: int | None) -> int | None:
-    return None if added is None or removed is None else added - removed
+    return [KeyFigure(*figure) for figure in figures]
 
 
 def _group_text(group: Sequence[CommitChanges]) -> str:

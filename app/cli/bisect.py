@@ -195,19 +195,16 @@ def _print(result: Bisection, about: _About) -> None:
         say(f"  {line}")
     if result.culprit is None:
         say()
-        _print_candidates(result)
+        print_list(CANDIDATES, result.commits[:SHOWN])
+        if len(result.candidates) > SHOWN:
+            say("More commits may be the first bad one: --json lists all.", style="dim")
     if result.examples.rows:
         say()
         say(f"Rows of v{result.bad_seen} that violate it:")
-        _print_examples(result)
+        columns = result.examples.columns
+        print_table(columns, ([cell(row.get(name)) for name in columns] for row in result.examples.rows))
     say()
     say(f"What it changed: {text.diff_command(result)}")
-
-
-def _print_candidates(result: Bisection) -> None:
-    print_list(CANDIDATES, result.commits[:SHOWN])
-    if len(result.candidates) > SHOWN:
-        say("More commits may be the first bad one: --json lists all.", style="dim")
 
 
 CANDIDATES: Columns[Commit] = (
@@ -215,8 +212,3 @@ CANDIDATES: Columns[Commit] = (
     Column("When", lambda commit: commit.committed_at, "moment", key="committed_at"),
     Column("Commit", lambda commit: text.commit_text(commit, {})),
 )
-
-
-def _print_examples(result: Bisection) -> None:
-    columns = result.examples.columns
-    print_table(columns, ([cell(row.get(name)) for name in columns] for row in result.examples.rows))

@@ -5,8 +5,8 @@ cannot be compared and nothing else tells. Ctrl-C ends a comparison here; on a h
 """
 
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,7 +14,16 @@ from typing import Annotated, Literal
 import typer
 
 from app import services
-from app.changes.text import commit_columns, progress_text, rewritten_text, to_markdown
+from app.changes.text import (
+    METADATA_CHANGES,
+    commit_columns,
+    exactness_text,
+    findings,
+    headline,
+    metadata_changes,
+    progress_text,
+    to_markdown,
+)
 from app.cli import leave_at_once
 from app.cli.commands import VERSION, AsJson, OnHost, TableName
 from app.cli.history import commit_document
@@ -34,7 +43,6 @@ from app.cli.output import (
 )
 from app.cli.rows import ending_of, write_file
 from app.cli.store import found_on_host
-from app.ui.view.explanation import counts_text, explained
 from backend.cells import row_cells
 from backend.changes.answer import diff as compare
 from backend.changes.cache import Differences
@@ -102,17 +110,29 @@ def diff(
         on_host=on == "host",
         across_replace=across_replace,
     )
-    file = None if output is None else _Output(output)
-    reads_all = file is not None and shown is None and not question.on_host
-    answer = _answer(question, file.take if file and reads_all else None)
-    if file is not None:
-        file.finish(answer)
+    form = ending_of(output, (*FORMATS, "md")) if output else ""
+    num_written: list[int] = []  # rows in the file: those of the last call, as another method may begin anew
+
+    def take(changed: ChangedBatches) -> None:
+        if output:
+            num_written[:] = [write_file(output, file_of(changed, FORMATS[form]))]
+
+    takes_all = form in FORMATS and shown is None and not question.on_host
+    answer = _answer(question, take if takes_all else None)
+    if output and form == "md":
+        write_file(output, iter([(0, to_markdown(answer).encode())]))
+    elif form and not num_written and answer.is_available:
+        take(fetched(answer))
     if as_json:
         print_json(answer, SHAPES)
     else:
         _print(answer, SHOWN if shown is None else shown)
-        if file is not None:
-            say(file.words(answer), style="dim")
+        if form:
+            content = "the summary" if form == "md" else "not written, rows cannot be compared"
+            if num_written:
+                cut = " of more" if answer.changes.truncated and num_written == [len(answer.changes.rows)] else ""
+                content = f"{things(num_written[0], 'changed row')}{cut}"
+            say(f"{output}: {content}", style="dim")
         elif shown != 0 and (answer.changes.truncated or len(answer.changes.rows) > (shown or SHOWN)):
             written = "" if question.on_host else ", --output FILE writes all of them"
             say(f"More rows changed: --rows N shows them{written}.", style="dim")
@@ -170,8 +190,12 @@ def _answer(question: Question, take: Take | None) -> VersionDiff:
 
 
 def here(differences: Differences, lake: Lake, question: Question) -> VersionDiff:
-    """The answer; raises what comparing raises, `KeyboardInterrupt` where it was interrupted."""
-    with _presses() as pressed, ExitStack() as stack:
+    """The answer; raises what comparing raises, `KeyboardInterrupt` where it was interrupted. Ctrl-C itself raises
+    nothing meanwhile: within a lock, that would break the lock."""
+    pressed: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda signum, _: pressed.append(signum))
+    with ExitStack() as stack:
+        stack.callback(signal.signal, signal.SIGINT, before)
         show: Callable[[str], None] | None = None
         for step in differences.over(lake, question):
             if step.result is not None:
@@ -183,17 +207,6 @@ def here(differences: Differences, lake: Lake, question: Question) -> VersionDif
             if show is not None:
                 show(progress_text(step)[1])
     raise KeyboardInterrupt
-
-
-@contextmanager
-def _presses() -> Iterator[list[int]]:
-    """Ctrl-C as it is pressed meanwhile. It raises nothing: within a lock, that would break the lock."""
-    pressed: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda signum, _: pressed.append(signum))
-    try:
-        yield pressed
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 # --json ---------------------------------------------------------------------------------------------------------------
@@ -259,91 +272,27 @@ SHAPES: Shapes = {
 }
 
 
-# --output -------------------------------------------------------------------------------------------------------------
-
-
-class _Output:
-    """The file of `--output`: whole or not there. A format that is none is refused before anything is computed."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._form = path, ending_of(path, (*FORMATS, "md"))
-        self._rows: int | None = None
-
-    def take(self, changed: ChangedBatches) -> None:
-        """Writes changed rows, in place of any that were written before; a summary needs none."""
-        if self._form == "md":
-            return
-        self._rows = write_file(self._path, file_of(changed, FORMATS[self._form]))
-
-    def finish(self, found: VersionDiff) -> None:
-        """The summary, or the rows that were fetched where nobody gave all of them."""
-        if self._form == "md":
-            write_file(self._path, iter([(0, to_markdown(found).encode())]))
-        elif self._rows is None and found.is_available:
-            self.take(fetched(found))
-
-    def words(self, found: VersionDiff) -> str:
-        """What was written."""
-        if self._form != "md" and self._rows is None:
-            return f"{self._path}: not written, rows cannot be compared"
-        if self._rows is None:
-            return f"{self._path}: the summary"
-        cut = " of more" if found.changes.truncated and self._rows == len(found.changes.rows) else ""
-        return f"{self._path}: {things(self._rows, 'changed row')}{cut}"
-
-
 # for people -----------------------------------------------------------------------------------------------------------
 
 
-def _print(found: VersionDiff, shown: int) -> None:
-    commits = things(len(found.commits), "commit")
-    say(
-        f"{found.question.ref.name} · v{found.question.from_version} → v{found.question.to_version} · {commits}",
-        style="bold",
-    )
-    if found.is_available:
-        say(net_words(found))
-    for line in explained(found.explanation):
+def _print(diff: VersionDiff, shown: int) -> None:
+    say(f"{diff.question.ref.name}: {headline(diff)}", style="bold")
+    for line in findings(diff):
         say(f"  {line}")
-    for reason in found.reasons:
-        say(f"  {reason}", style="dim")
-    files = found.log.files
-    say(
-        f"files: {count_text(files.added)} added ({bytes_text(files.bytes_added)}), "
-        f"{count_text(files.removed)} removed ({bytes_text(files.bytes_removed)})"
-    )
-    if rewritten := rewritten_text(found):
-        say(rewritten)
-    _print_metadata(found)
-    if found.commits:
+    for line in (exactness_text(diff), *diff.reasons):
+        say(f"  {line}", style="dim")
+    files = diff.log.files
+    added, removed = f"{count_text(files.added)} added", f"{count_text(files.removed)} removed"
+    say(f"files: {added} ({bytes_text(files.bytes_added)}), {removed} ({bytes_text(files.bytes_removed)})")
+    if metadata := metadata_changes(diff.log):
         say()
-        _print_commits(found)
-    if found.changes.rows and shown:
+        print_list(METADATA_CHANGES, metadata)
+    if diff.commits:
         say()
-        _print_rows(found, shown)
-
-
-def net_words(found: VersionDiff) -> str:
-    """The net counts in one line."""
-    words = f"net: {counts_text(found.changes.net, noun='row')}"
-    return words if found.exact else f"{words} (not exact, see below)"
-
-
-def _print_metadata(found: VersionDiff) -> None:
-    schema = found.log.schema
-    for sign, fields in (("+", schema.added), ("−", schema.dropped)):
-        for field in fields:
-            say(f"schema: {sign} {field.path} {field.kind}")
-    for before, after in schema.renamed:
-        say(f"schema: {before} renamed to {after}")
-    for change in schema.changed:
-        say(f"schema: {change.path}: {change.what} {change.before or 'none'} → {change.after or 'none'}")
-    for prop in found.log.properties:
-        say(f"property: {prop.key}: {prop.before or 'unset'} → {prop.after or 'unset'}")
-
-
-def _print_commits(found: VersionDiff) -> None:
-    print_list(commit_columns(services.now(), {}), found.commits)
+        print_list(commit_columns(services.now(), {}), diff.commits)
+    if diff.changes.rows and shown:
+        say()
+        _print_rows(diff, shown)
 
 
 def _print_rows(found: VersionDiff, shown: int) -> None:

@@ -12,7 +12,7 @@ from app.cli.commands import VERSION, AsJson, Reason, TableName
 from app.cli.lake import opened
 from app.cli.output import Document, Shapes, only, print_json, print_list, say
 from app.columns import Column, Columns
-from app.versions.text import answer_text, feed_word, file_words, flag_word, pin_words
+from app.versions.text import answer_text, answers_once, feed_word, file_words, flag_word, pin_words
 from backend.format import ago, utc_text
 from backend.lake.history.history import resolve_version
 from backend.lake.model import Commit, Pin, TableRef
@@ -167,14 +167,9 @@ RUNS: Columns[VersionRun] = (
 
 def _print_version(answer: VersionAnswer) -> None:
     say(f"v{answer.version} · written to the log {utc_text(answer.at)} ({ago(answer.at, services.now())})")
-    for label, part in (
-        ("time travel", answer.time_travel),
-        ("restore", answer.restore),
-        ("change feed", answer.change_feed),
-        ("other readers", answer.elsewhere),
-    ):
+    for label, part, reasons in answers_once(answer, None, services.now()):
         say(f"{label}: {answer_text(part, None)}")
-        for reason in part.reasons:
-            say(f"    {reason}", style="dim")
+        if reasons:
+            say(f"    {reasons}", style="dim")
     say(f"log: {answer.log_words}", style="dim")
     say(f"files: {missing_words(answer.files) if answer.files else file_words(answer.run)}")

@@ -1,7 +1,8 @@
 """First bad version: the form, conditions to choose from, probes as they run, the answer and the commit behind it.
 
-Rule: everything asked is in the URL. A search runs after a click alone: anybody may have made the link. A finished
-search is shown at once. Rows of the commit are compared unasked where that is little work; else a link leads there.
+Rule: everything asked is in the URL. A search runs after a click, as anybody may have made the link; that of a finding
+runs at once. A finished search is shown at once. Rows of the commit are compared unasked where that is little work;
+else a link leads there.
 """
 
 import shlex
@@ -13,9 +14,9 @@ from app import cache, errors, navigation, services, state, viewer
 from app.search import text
 from app.services import once
 from app.ui import lists, work
+from app.ui.frame import CHOICES, pin_names, version_picker
 from app.ui.lake import OpenTable
 from app.ui.table_acts import way_back
-from app.ui.version_range import CHOICES, picker, pin_names
 from app.ui.view.words import markdown_safe, sentence
 from backend.changes.key import choose_key, key_memory
 from backend.changes.model import Question, VersionDiff
@@ -52,8 +53,8 @@ def form(opened: OpenTable) -> BisectRequest:
     commits = {str(each.version): each for each in services.lake().history(opened.ref, limit=CHOICES)}
     names = pin_names(opened.ref)
     with st.container(horizontal=True, vertical_alignment="bottom", key="bisect_ends"):
-        picker(state.GOOD, "Good version", _DEFAULTS[state.GOOD], commits, names)
-        picker(state.BAD, "Bad version", _DEFAULTS[state.BAD], commits, names)
+        version_picker(state.GOOD, "Good version", _DEFAULTS[state.GOOD], commits, names)
+        version_picker(state.BAD, "Bad version", _DEFAULTS[state.BAD], commits, names)
         check = st.number_input(
             "Checks", 0, MOST_CHECKS, 2, key=state.CHECK, bind="query-params", width=120,
             help="Judges so many more versions on each side of the answer: the condition may change more than once.",
@@ -89,7 +90,9 @@ def answer(opened: OpenTable, asked: BisectRequest) -> None:
         _suggestions(opened, asked)
         return
     result = bisects().known(services.lake(), opened.ref, asked)
-    if work.is_asked(_work(opened, asked)):
+    found = cache.noticed(cache.streams_reading()).notices  # what Weir asks by itself needs no click
+    is_finding = any((each.uri, each.condition) == (opened.ref.uri, asked.condition) for each in found)
+    if work.is_asked(_work(opened, asked), at_once=result is None and is_finding):
         try:
             result = _search(opened, asked) or result
         except NothingBrokenError as exc:

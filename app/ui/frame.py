@@ -3,7 +3,7 @@
 Rule: a table page gets its table and version here or does not run at all; every failure has an answer made for it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import NoReturn
 
@@ -15,15 +15,17 @@ from app.ui.figures import classification_badge, layer_badge, team_badge
 from app.ui.lake import LakeReading, OpenTable
 from app.ui.live import VIEWERS, empty_lake, paced, redrawn
 from app.ui.table_acts import act_dialog
+from app.ui.view.theme import operation_text
 from app.ui.view.words import folders_and_name, markdown_safe
 from app.ui.work import spinner
 from backend.errors import LakehouseError, TableCorruptError, TableNotFoundError, UnsupportedFeatureError
 from backend.format import ago, bytes_text, duration_text, moment_help, things, utc_text
 from backend.lake.history.history import VERSIONS, resolve_version
-from backend.lake.model import TableRef, UnreadableTable
+from backend.lake.model import Commit, TableRef, UnreadableTable
 from backend.lake.table.properties import ownership
 
 STATE_LINE_EVERY_S = 5
+CHOICES = 200  # commits that a picker of versions offers
 _PICKER = "table_picker"
 _PICKED = "_table_picked"
 _MOST_LINKS = 12
@@ -278,6 +280,42 @@ def version_input(ref: TableRef, version: int, latest: int, *, key: str, choose:
     st.session_state[key] = str(version)
     label, help_text = f"Version (0 – {latest:,})", f"A version is {VERSIONS}."
     st.text_input(label, key=key, on_change=on_change, width=220, help=help_text)
+
+
+def pin_names(ref: TableRef) -> Mapping[str, int]:
+    """The table's versions that are pinned under a name; none where the store does not answer."""
+    try:
+        return services.named_versions(ref)
+    except LakehouseError:  # the state line says so
+        return {}
+
+
+def version_picker(key: str, label: str, default: str, commits: Mapping[str, Commit], names: Mapping[str, int]) -> None:
+    """A version in the URL under `key`. `commits` and pins' `names` are offered; any text that names a version can be
+    typed."""
+    chosen, widget = state.get_str(key) or default, f"pick_{key}"
+    offered = [*names, *commits]
+    st.session_state[widget] = chosen  # links and the back button change the URL behind the widget
+    st.selectbox(
+        label,
+        offered if chosen in offered else [chosen, *offered],
+        key=widget,
+        format_func=lambda version: _version_text(version, commits, names),
+        accept_new_options=True,
+        on_change=lambda: state.set_params({key: st.session_state[widget]}),
+        help=f"A version is {VERSIONS}. Times in this list are UTC.",
+    )
+
+
+def _version_text(version: str, commits: Mapping[str, Commit], names: Mapping[str, int]) -> str:
+    """The label of an offered version; what was typed stands as it is."""
+    # The same in every run: the browser sends the label back, and an unknown one would be taken for typed text.
+    commit = commits.get(version)
+    if commit is None:
+        return f"{version} · v{names[version]}" if version in names else version
+    # The operation comes first, and whole: what is cut in a narrow picker is the time.
+    at = f" · {utc_text(commit.committed_at).removesuffix(' UTC')}" if commit.committed_at else ""
+    return f"v{version} · {operation_text(commit.operation)}{at}"
 
 
 def _to_latest() -> None:

@@ -19,7 +19,7 @@ from app.ui.figures import chart
 from app.ui.frame import version_input
 from app.ui.lake import OpenTable
 from app.ui.table_acts import act_button, way_back
-from app.ui.view.figures import TABLE_SERIES, Point, Series, notes, series_figure, table_points
+from app.ui.view.figures import TABLE_SERIES, Series, notes, series_figure, table_points
 from app.ui.view.words import markdown_safe, sentence
 from app.ui.work import spinner
 from app.versions import text, view
@@ -58,10 +58,11 @@ def versions(opened: OpenTable) -> None:
         if shown == NUMBERS:
             _numbers(opened, retention)
         else:
-            chosen = _strip(opened.ref, retention)
+            pins = _pins_of(opened.ref)
+            chosen = _strip(opened.ref, retention, pins)
             for problem in retention.facts.problems[:3]:  # what the log could not say
                 st.warning(markdown_safe(sentence(problem)), icon=":material/warning:")
-            _answers(opened.ref, retention, chosen)
+            _answers(opened.ref, retention, chosen, pins)
     dialogs.dialog(
         _PIN,
         _pin_dialog,
@@ -83,17 +84,25 @@ def of_broken(ref: TableRef) -> None:
     retention = _judged(ref)
     if retention.facts.spans and not retention.facts.is_reconstructable(retention.facts.latest):
         st.markdown("**Older versions can still be read:**")
-        _answers(ref, retention, _strip(ref, retention))
+        pins = _pins_of(ref)
+        _answers(ref, retention, _strip(ref, retention, pins), pins)
 
 
-def _strip(ref: TableRef, retention: RetentionRuns) -> int:
-    """The strip and the choice of a version; returns the chosen one."""
+def _strip(ref: TableRef, retention: RetentionRuns, pins: Sequence[Pin] | None) -> int:
+    """The strip, the pins below it, and the choice of a version; returns the chosen one."""
     chosen = _chosen(ref, retention)
-    figure = view.strip_figure(retention, chosen=chosen, mode=viewer.mode())
-    alt = f"{figure.layout.title.text}. {view.legend_sentence(retention)}"
-    chart(figure, key=_CHART, alt=alt, on_select=_on_chart)
-    binned = " Neighbouring versions are drawn together." if view.is_binned(retention) else ""
-    st.caption(f"Click a bar for its last version.{binned}", help=markdown_safe(view.legend_sentence(retention)))
+    pinned = [pin.version for pin in pins or () if pin.version <= retention.facts.latest]
+    figure = view.strip_figure(retention, chosen=chosen, pinned=pinned, mode=viewer.mode())
+    legend = view.legend_sentence(retention)
+    chart(figure, key=_CHART, alt=f"{figure.layout.title.text}. {legend}", on_select=_on_chart)
+    st.caption("Click a bar for its last version.", help=markdown_safe(legend))
+    for pin in (pins or ())[:_MOST_LISTED]:
+        with st.container(horizontal=True, key=f"pin_{pin.version}"):
+            st.markdown(f":material/keep: {markdown_safe(sentence(pin_words(pin, services.now())))}")
+            navigation.table_link(ref.name, f"Show v{pin.version}", {state.AT: pin.version}, page="versions")
+    if len(pins or ()) > _MOST_LISTED:
+        more = len(pins or ()) - _MOST_LISTED
+        st.caption(f"{more} more are pinned: `weir versions {markdown_safe(ref.name)}` lists all.")
     return chosen
 
 
@@ -120,14 +129,14 @@ def _on_chart() -> None:
 # the chosen version ----------------------------------------------------------------------------------------------
 
 
-def _answers(ref: TableRef, retention: RetentionRuns, version: int) -> None:
+def _answers(ref: TableRef, retention: RetentionRuns, version: int, pins: Sequence[Pin] | None) -> None:
     """What can be done with a version in one line, where it leads, and folded why."""
-    now, zone, pinned = services.now(), viewer.timezone(), _pins_of(ref)
+    now, zone = services.now(), viewer.timezone()
     answer = judge_version(retention, version, st.session_state.get(_SEEN, {}).get((ref.uri, version)))
     with st.container(border=True, key="verdict"):
         st.markdown(text.verdict_text(answer, retention.facts.latest, zone, now))
-        made = "its commit is not in the log" if answer.at is None else f"written to the log {ago(answer.at, now)}"
-        st.caption(made[:1].upper() + made[1:], help=moment_help(answer.at, zone) if answer.at else None)
+        made = "Its commit is not in the log" if answer.at is None else f"Written to the log {ago(answer.at, now)}"
+        st.caption(made, help=moment_help(answer.at, zone) if answer.at else None)
         latest, is_readable = retention.facts.latest, retention.facts.is_reconstructable
         can_be_read = answer.run is not None and answer.run.reconstructable
         if can_be_read:
@@ -139,11 +148,10 @@ def _answers(ref: TableRef, retention: RetentionRuns, version: int) -> None:
         with st.container(horizontal=True, key="version_acts"):
             if can_be_read and answer.time_travel.verdict is not Reach.NO:
                 act_button(ref, latest, Clone(version=version), key="clone")
-            if pinned is not None and (can_be_read or any(pin.version == version for pin in pinned)):
-                _pin_button(ref, version, pinned)
+            if pins is not None and (can_be_read or any(pin.version == version for pin in pins)):
+                _pin_button(ref, version, pins)
     if version != latest and is_readable(version) and is_readable(latest) and answer.restore.verdict is not Reach.NO:
         way_back(ref, latest, version)
-    _list_pins(ref, pinned or [])
     with st.expander("Why, and what else can be done with it", key="why"):
         for label, part, reasons in text.answers_once(answer, zone, now):
             help_text = " · ".join(t for t in (text.kind_sentence(part), moment_help(part.until, zone)) if t)
@@ -173,14 +181,23 @@ def _files(ref: TableRef, retention: RetentionRuns, answer: VersionAnswer) -> No
     with st.container(horizontal=True, key="look"):
         is_whole = seen is not None and seen.checked >= seen.total
         if seen is None:
-            _look(f"Look for its files (at most {SAMPLE})", sample, "removed ones first")
+            _look(f"Look for its files (at most {SAMPLE})", sample, "Removed files first")
         elif not is_whole:
-            _look(f"Look for all {things(seen.total, 'file')}", exact, "each file is asked for")
-        _look("Look for the files of every version", everything, "each file once; fills the strip")
+            _look(f"Look for all {things(seen.total, 'file')}", exact, "Asks the storage for each file")
+        _look("Look for the files of every version", everything, "Asks the storage for each file; fills the strip")
+    lake, most = services.lake(), None if work.is_asked(exact) else SAMPLE
     if work.is_asked(sample) or work.is_asked(exact):
-        _see_version(ref, answer.version, None if work.is_asked(exact) else SAMPLE)
+        files = work.run(lambda: lake.see_files(ref, answer.version, sample=most), key="files",
+                         tell=lambda step: _looked_text(step, most, ""))  # fmt: skip
+        if files is not None:
+            st.session_state.setdefault(_SEEN, {})[ref.uri, answer.version] = files
+            st.rerun()
     elif work.is_asked(everything):
-        _see_log(ref, retention.facts.latest)
+        log = work.run(lambda: lake.see_log(ref), key="log",
+                       tell=lambda step: _looked_text(step, None, " of every version"))  # fmt: skip
+        if log is not None and log.is_done:
+            st.session_state.setdefault(_LOG, {})[ref.uri, retention.facts.latest] = log
+            st.rerun()
 
 
 def _look(label: str, name: str, help_text: str) -> None:
@@ -188,26 +205,9 @@ def _look(label: str, name: str, help_text: str) -> None:
               on_click=work.ask, args=(name,))  # fmt: skip
 
 
-def _see_version(ref: TableRef, version: int, sample: int | None) -> None:
-    def tell(step: FilesSeen) -> tuple[float, str]:
-        of = min(step.total, sample or step.total)
-        return step.checked / max(1, of), f"{step.checked:,} of {things(of, 'file')} · {step.missing:,} missing"
-
-    seen = work.run(lambda: services.lake().see_files(ref, version, sample=sample), key="files", tell=tell)
-    if seen is not None:
-        st.session_state.setdefault(_SEEN, {})[ref.uri, version] = seen
-        st.rerun()
-
-
-def _see_log(ref: TableRef, latest: int) -> None:
-    def tell(step: LogSeen) -> tuple[float, str]:
-        done = step.checked / max(1, step.total)
-        return done, f"{step.checked:,} of {things(step.total, 'file')} of every version · {step.missing:,} missing"
-
-    seen = work.run(lambda: services.lake().see_log(ref), key="log", tell=tell)
-    if seen is not None and seen.is_done:
-        st.session_state.setdefault(_LOG, {})[ref.uri, latest] = seen
-        st.rerun()
+def _looked_text(step: FilesSeen | LogSeen, most: int | None, where: str) -> tuple[float, str]:
+    of = min(step.total, most or step.total)
+    return step.checked / max(1, of), f"{step.checked:,} of {things(of, 'file')}{where} · {step.missing:,} missing"
 
 
 # pins -----------------------------------------------------------------------------------------------------------------
@@ -233,16 +233,6 @@ def _pins_of(ref: TableRef) -> list[Pin] | None:
         store = services.existing_store()
         return store.pins.of_table(ref) if store else []
     return None  # type: ignore[unreachable]  # `boundary` shows what was raised, and goes on
-
-
-def _list_pins(ref: TableRef, pins: Sequence[Pin]) -> None:
-    """Every pin of the table, each with a link to its version."""
-    for pin in pins[:_MOST_LISTED]:
-        with st.container(horizontal=True, key=f"pin_{pin.version}"):
-            st.markdown(f":material/keep: {markdown_safe(sentence(pin_words(pin, services.now())))}")
-            navigation.table_link(ref.name, f"Show v{pin.version}", {state.AT: pin.version}, page="versions")
-    if len(pins) > _MOST_LISTED:
-        st.caption(f"{len(pins) - _MOST_LISTED} more are pinned: `weir versions {markdown_safe(ref.name)}` lists all.")
 
 
 def _pin_button(ref: TableRef, version: int, pins: Sequence[Pin]) -> None:
@@ -287,22 +277,38 @@ def _boxes() -> None:
 # numbers over versions: the table's own, a column's by statistics, or any SQL aggregate -------------------------------
 
 
+Values = tuple[Sequence[VersionValue[Any]], Series, tuple[int, int]]  # the last: of so many of so many versions
+
+
 def _numbers(opened: OpenTable, retention: RetentionRuns) -> None:
-    """The choice of a number, and the number over versions."""
+    """The choice of a number, the number over versions, and of one that was computed every value as a list."""
     names = [*view.TABLE_NUMBERS, COLUMN, SQL]
-    chosen = st.segmented_control("Number", names, default="Rows", required=True, key=state.NUMBER, bind="query-params")
+    name = st.segmented_control("Number", names, default="Rows", required=True, key=state.NUMBER, bind="query-params")
     over = st.segmented_control(
         "Over", ["Time", "Versions"], default="Time", required=True, key=state.OVER, bind="query-params"
     )
-    by_time = over == "Time"
-    totals = _totals(opened)
-    if chosen == COLUMN:
-        _column(opened, retention, totals, by_time=by_time)
-    elif chosen == SQL:
-        _sql(opened, retention, totals, by_time=by_time)
-    elif totals:
-        field = view.TABLE_NUMBERS[chosen]
-        _show(table_points(totals, field), totals, TABLE_SERIES[field], by_time=by_time)
+    totals, computed = _totals(opened), None
+    if name in (COLUMN, SQL):
+        computed = _column(opened, retention) if name == COLUMN else _sql(opened, retention)
+        if computed is None:
+            return
+        values, series, (chosen, of) = computed
+        points = view.value_points(values, totals)
+    else:
+        series, points = TABLE_SERIES[view.TABLE_NUMBERS[name]], table_points(totals, view.TABLE_NUMBERS[name])
+        chosen = of = len(points)
+    if not points:
+        return
+    can_be_drawn = view.can_be_drawn(points)
+    if can_be_drawn:
+        mode, zone = viewer.mode(), viewer.timezone()
+        figure = series_figure(points, totals, series, by_time=over == "Time", mode=mode, zone=zone)
+        chart(figure, key="number_chart")
+    if note := notes(points, chosen, of):
+        st.caption(markdown_safe(note))
+    if computed:
+        with st.expander("Values", expanded=not can_be_drawn):
+            lists.show(view.value_columns(series), points[::-1], key="values", alt="Values, newest version first")
 
 
 def _totals(opened: OpenTable) -> tuple[VersionTotals, ...]:
@@ -318,16 +324,17 @@ def _totals(opened: OpenTable) -> tuple[VersionTotals, ...]:
 # a column --------------------------------------------------------------------------------------------------------
 
 
-def _column(opened: OpenTable, retention: RetentionRuns, totals: tuple[VersionTotals, ...], *, by_time: bool) -> None:
+def _column(opened: OpenTable, retention: RetentionRuns) -> Values | None:
     names = columns_with_stats(opened.snapshot.metadata)
     if not names:
-        st.info("**No column that statistics can speak of.**", icon=":material/view_column:")
-        return
+        st.info("**No column has statistics.**", icon=":material/view_column:")
+        return None
     with st.container(horizontal=True, vertical_alignment="bottom", key="column_choice"):
         column = st.selectbox("Column", names, key=state.COLUMN, bind="query-params")
         measure = st.segmented_control(
             "Measure", list(MEASURES), default="Nulls", required=True, key=state.MEASURE, bind="query-params"
         )
+    st.caption("From the log's statistics: texts may be cut, and deleted rows count until their file is rewritten.")
     wanted, known_of = spread(retention.facts.spans, COUNTS[-1]), column_numbers()
     known: Sequence[VersionValue[Any]] = known_of.known(opened.snapshot, column, wanted)
     name = f"column_{opened.ref.uri}_{column}"
@@ -336,22 +343,15 @@ def _column(opened: OpenTable, retention: RetentionRuns, totals: tuple[VersionTo
         st.button(f"Read the statistics of {things(len(wanted), 'version')}", key="read_column", type="primary",
                   icon=":material/play_arrow:", on_click=work.ask, args=(name,))  # fmt: skip
     elif len(known) < len(wanted):
-        known = _compute_values(lambda: known_of.over(services.lake(), opened.ref, column, wanted), "column") or known
+        known = _compute(lambda: known_of.over(services.lake(), opened.ref, column, wanted), "column") or known
     series = Series(f"{measure} {column}", column, from_zero=False)
     if measure == "Nulls":
         series = Series(f"Nulls of {column}", "rows")
     values = [replace(v, value=getattr(v.value, MEASURES[measure]) if v.value is not None else None) for v in known]
-    _show(view.value_points(values, totals), totals, series, by_time=by_time,
-          chosen=(len(wanted), sum(last - first + 1 for first, last in retention.facts.spans)))  # fmt: skip
-    st.caption(
-        "From the log's statistics alone: texts may be cut, and deleted rows count until their file is rewritten."
-    )
+    return values, series, (len(wanted), sum(last - first + 1 for first, last in retention.facts.spans))
 
 
-# SQL -------------------------------------------------------------------------------------------------------------
-
-
-def _sql(opened: OpenTable, retention: RetentionRuns, totals: tuple[VersionTotals, ...], *, by_time: bool) -> None:
+def _sql(opened: OpenTable, retention: RetentionRuns) -> Values | None:
     latest = retention.facts.latest
     typed = st.text_input(
         "Aggregate", key=state.SQL, bind="query-params", placeholder="sum(amount)", max_chars=2_000,
@@ -369,33 +369,25 @@ def _sql(opened: OpenTable, retention: RetentionRuns, totals: tuple[VersionTotal
         st.button(label, key="compute", type="primary", icon=":material/play_arrow:", disabled=not ready,
                   on_click=work.ask, args=(name,))  # fmt: skip
     if not aggregate:
-        teaching = (
-            "**Write an aggregate**, for instance `count(*)`. Each version's rows are read once, the result is kept."
-        )
+        teaching = "**Write an aggregate**, for instance `count(*)`. The rows of each version are read once."
         st.info(teaching, icon=":material/functions:")
-        return
+        return None
     known: Sequence[VersionValue[Any]] = aggregates().known(opened.snapshot, aggregate, wanted)
     if work.is_asked(name):
-        known = _compute(opened, aggregate, wanted) or known
-    if known:
-        of = sum(max(0, min(last, wanted[-1]) - max(first, wanted[0]) + 1) for first, last in retention.facts.spans)
-        _show(view.value_points(known, totals), totals, Series(aggregate, aggregate, from_zero=False), by_time=by_time,
-              chosen=(len(known), of))  # fmt: skip
-
-
-def _compute(opened: OpenTable, aggregate: str, wanted: Sequence[int]) -> Sequence[VersionValue[Any]] | None:
-    values: Sequence[VersionValue[Any]] | None = None
-    try:
-        values = _compute_values(lambda: aggregates().over(services.lake(), opened.ref, aggregate, wanted), "sql")
-    except QueryError as exc:
-        with errors.boundary():
+        try:
+            begun = aggregates()
+            known = _compute(lambda: begun.over(services.lake(), opened.ref, aggregate, wanted), "sql") or known
+        except QueryError as exc:
             if exc.position is not None:
                 st.code(f"{aggregate}\n{' ' * exc.position}^", language=None)
             raise
-    return values
+    if not known:
+        return None
+    of = sum(max(0, min(last, wanted[-1]) - max(first, wanted[0]) + 1) for first, last in retention.facts.spans)
+    return known, Series(aggregate, aggregate, from_zero=False), (len(known), of)
 
 
-def _compute_values(begin: Callable[[], Iterator[NumbersProgress[Any]]], key: str) -> Sequence[VersionValue[Any]]:
+def _compute(begin: Callable[[], Iterator[NumbersProgress[Any]]], key: str) -> Sequence[VersionValue[Any]]:
     def tell(step: NumbersProgress[Any]) -> tuple[float, str]:
         rows = f" · {step.rows_read:,} rows read" if step.rows_read else ""
         at = "" if step.version is None else f" · now v{step.version}"
@@ -403,26 +395,3 @@ def _compute_values(begin: Callable[[], Iterator[NumbersProgress[Any]]], key: st
 
     last = work.run(begin, key=key, tell=tell)
     return last.values if last else ()
-
-
-def _show(
-    points: tuple[Point, ...],
-    totals: tuple[VersionTotals, ...],
-    series: Series,
-    *,
-    by_time: bool,
-    chosen: tuple[int, int] | None = None,
-) -> None:
-    """The figure, where the values can be drawn, what it does not show, and of `chosen`, so many of so many versions,
-    the values as a list."""
-    if not points:
-        return
-    can_be_drawn = view.can_be_drawn(points)
-    if can_be_drawn:
-        mode, zone = viewer.mode(), viewer.timezone()
-        chart(series_figure(points, totals, series, by_time=by_time, mode=mode, zone=zone), key="number_chart")
-    if note := notes(points, *(chosen or (len(points), len(points)))):
-        st.caption(markdown_safe(note))
-    if chosen:
-        with st.expander("Values", expanded=not can_be_drawn):
-            lists.show(view.value_columns(series), points[::-1], key="values", alt="Values, newest version first")

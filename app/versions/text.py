@@ -7,13 +7,7 @@ looked for.
 from datetime import datetime
 
 from app.ui.view.words import markdown_safe, sentence
-from backend.format import (
-    UNKNOWN,
-    ago,
-    clock_text,
-    things,
-    utc_text,
-)
+from backend.format import UNKNOWN, ago, clock_text, things, utc_text
 from backend.lake.model import Pin
 from backend.lake.retention.answers import Answer, Reach, VersionAnswer
 from backend.lake.retention.runs import DataFiles, LogFacts, RetentionRuns, VersionRun

@@ -5,10 +5,9 @@ pieces are drawn, and what was drawn together says so.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
@@ -20,36 +19,33 @@ from backend.lake.model import VersionTotals
 from backend.lake.retention.runs import DataFiles, RetentionRuns, VersionRun
 from backend.sql.numbers import VersionValue
 
+# States from what is fine to what is not known, with how people call their colours.
+_COLOURS = {"FINE": "green", "NOTE": "blue", "WARNING": "orange", "CRITICAL": "red", "UNKNOWN": "grey"}
+_PATTERNS = {"": "filled", "/": "hatched", "\\": "hatched", ".": "dotted", "x": "crossed"}
 
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """How a state of the strip looks: colour by name, pattern, word."""
 
-    colour: str
+class _Look(NamedTuple):
+    """How a part of the strip looks, and what that means."""
+
+    state: str
     pattern: str
     word: str
 
 
-_FLAGS = {
-    YES: _Look("green", "", YES),
-    NO: _Look("red", "/", NO),
-    NOT_KNOWN: _Look("gray", ".", NOT_KNOWN),
-    OFF: _Look("gray", "/", OFF),
-}
-_MIXED = _Look("orange", "x", "mixed: zoom by choosing a version")
+_FLAGS = {look.word: look for look in (
+    _Look("FINE", "", YES), _Look("CRITICAL", "/", NO), _Look("UNKNOWN", ".", NOT_KNOWN), _Look("UNKNOWN", "/", OFF),
+)}  # fmt: skip
+_MIXED = _Look("WARNING", "x", "mixed: zoom by choosing a version")
 _FILES = {
-    DataFiles.EXPECTED: ("blue", ""),
-    DataFiles.PRESENT: ("green", ""),
-    DataFiles.SAMPLED: ("green", "."),
-    DataFiles.AT_RISK: ("orange", "\\"),
-    DataFiles.UNKNOWN: ("gray", "."),
-    DataFiles.MISSING: ("red", "/"),
-    None: ("gray", "/"),
+    DataFiles.EXPECTED: ("NOTE", ""),
+    DataFiles.PRESENT: ("FINE", ""),
+    DataFiles.SAMPLED: ("FINE", "."),
+    DataFiles.AT_RISK: ("WARNING", "\\"),
+    DataFiles.UNKNOWN: ("UNKNOWN", "."),
+    DataFiles.MISSING: ("CRITICAL", "/"),
+    None: ("UNKNOWN", "/"),
 }
-
-
-_LEGEND = ("green", "blue", "orange", "red", "gray")  # from what is fine to what is not known
-_STATES = {"green": "FINE", "orange": "WARNING", "red": "CRITICAL", "blue": "NOTE", "gray": "UNKNOWN"}
+_PINNED = "Pinned"
 
 
 # rows of the strip, and how a run looks in each
@@ -63,8 +59,7 @@ TRACKS: dict[str, Callable[[VersionRun], _Look]] = {
 _PIECES = MAX_POINTS // len(TRACKS)  # a track
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
+class _Piece(NamedTuple):
     first: int
     last: int
     look: _Look
@@ -73,23 +68,34 @@ class _Piece:
 # the strip -------------------------------------------------------------------------------------------------------
 
 
-def strip_figure(retention: RetentionRuns, *, chosen: int | None, mode: Mode = "light") -> go.Figure:
-    """One bar a track over all versions, one alone while all are alike; a piece's `customdata` is its first and last
-    version.
+def strip_figure(
+    retention: RetentionRuns, *, chosen: int | None, pinned: Sequence[int] = (), mode: Mode = "light"
+) -> go.Figure:
+    """One bar a track over all versions, one alone while all are alike, and marks of the pinned versions; a piece's
+    `customdata` is its first and last version.
 
     Built once: not to be changed.
     """
-    return _strip_figure(retention.runs, retention.facts.latest, strip_finding(retention), chosen, mode)
+    title = strip_finding(retention)
+    return _strip_figure(retention.runs, retention.facts.latest, title, chosen, tuple(pinned), mode)
 
 
 @lru_cache(FIGURES_KEPT)
-def _strip_figure(runs: tuple[VersionRun, ...], latest: int, title: str, chosen: int | None, mode: Mode) -> go.Figure:
+def _strip_figure(
+    runs: tuple[VersionRun, ...], latest: int, title: str, chosen: int | None, pinned: tuple[int, ...], mode: Mode
+) -> go.Figure:
     chart = go.Figure()
     pieces = dict(reversed(track_pieces(runs).items()))
     if all(len(of_track) == 1 for of_track in pieces.values()):
         pieces = {"Can be rebuilt": pieces["Can be rebuilt"]}
     for name, of_track in pieces.items():
         chart.add_trace(_bar(name, of_track, mode))
+    if pinned:
+        chart.add_scatter(
+            x=pinned, y=[_PINNED] * len(pinned), mode="markers", customdata=[[version, version] for version in pinned],
+            marker={"symbol": "diamond", "size": 11, "color": state_style("NOTE", mode).colour},
+            hovertemplate="<b>v%{x} is pinned</b><extra></extra>",
+        )  # fmt: skip
     if chosen is not None:
         line = {"color": SURFACES[mode].text, "width": 2}
         chart.add_shape(type="line", x0=chosen, x1=chosen, y0=0, y1=1, yref="paper", line=line)
@@ -97,8 +103,8 @@ def _strip_figure(runs: tuple[VersionRun, ...], latest: int, title: str, chosen:
         chart.add_annotation(x=chosen, y=1, yref="paper", text=f"v{chosen}", showarrow=False, yanchor="bottom",
                              xanchor=edge)  # fmt: skip
     chart.update_layout(
-        template=template_name(mode), height=120 + 30 * len(pieces), barmode="overlay", bargap=0.35, showlegend=False,
-        margin_t=64, title_text=title,
+        template=template_name(mode), height=120 + 30 * (len(pieces) + bool(pinned)), barmode="overlay", bargap=0.35,
+        showlegend=False, margin_t=64, title_text=title,
         xaxis={**version_axis(0, latest), "showgrid": False},
         yaxis={"showgrid": False, "ticklabelstandoff": 8},
     )  # fmt: skip
@@ -127,11 +133,6 @@ def track_pieces(runs: Sequence[VersionRun]) -> dict[str, list[_Piece]]:
     return tracks
 
 
-def is_binned(retention: RetentionRuns) -> bool:
-    """Whether the strip shows mixed pieces."""
-    return any(piece.look is _MIXED for pieces in track_pieces(retention.runs).values() for piece in pieces)
-
-
 def _bar(name: str, pieces: Sequence[_Piece], mode: Mode) -> go.Bar:
     return go.Bar(
         orientation="h",
@@ -139,7 +140,7 @@ def _bar(name: str, pieces: Sequence[_Piece], mode: Mode) -> go.Bar:
         x=[piece.last - piece.first + 1 for piece in pieces],
         base=[piece.first - 0.5 for piece in pieces],
         marker={
-            "color": [state_style(_STATES[piece.look.colour], mode).colour for piece in pieces],
+            "color": [state_style(piece.look.state, mode).colour for piece in pieces],
             "pattern": {"shape": [piece.look.pattern for piece in pieces], "fgcolor": SURFACES[mode].background,
                         "size": 6, "solidity": 0.25},
             "line": {"width": 0},
@@ -153,10 +154,8 @@ def _bar(name: str, pieces: Sequence[_Piece], mode: Mode) -> go.Bar:
 def legend_sentence(retention: RetentionRuns) -> str:
     """What colours and patterns on this strip mean, in words."""
     looks = {piece.look for pieces in track_pieces(retention.runs).values() for piece in pieces}
-    plain = {"": "filled", "/": "hatched", "\\": "hatched", ".": "dotted", "x": "crossed"}
-    colours = {"gray": "grey"}
-    ordered = sorted(looks, key=lambda look: (_LEGEND.index(look.colour), look.pattern, look.word))
-    words = "; ".join(f"{colours.get(k.colour, k.colour)} {plain[k.pattern]} = {k.word}" for k in ordered)
+    ordered = sorted(looks, key=lambda look: ([*_COLOURS].index(look.state), look.pattern, look.word))
+    words = "; ".join(f"{_COLOURS[look.state]} {_PATTERNS[look.pattern]} = {look.word}" for look in ordered)
     return f"{words[:1].upper()}{words[1:]}."
 
 

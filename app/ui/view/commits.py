@@ -4,7 +4,7 @@ Rule: pure, and free of pandas, which the terminal does without. A batch that th
 sign or a word says whether something was added, removed or changed; an unknown side is said.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from app.columns import Column, Columns
@@ -88,12 +88,11 @@ def files_text(metrics: OperationMetrics) -> str:
     return plus_minus(metrics.files_added, metrics.files_removed)
 
 
-def plus_minus(added: int | None, removed: int | None) -> str:
+def plus_minus(added: int | None, removed: int | None, text: Callable[[int], str] = count_text) -> str:
     """ "+3 −12", "±0", or "–" when neither is known."""
     if added is None and removed is None:
         return UNKNOWN
-    some = [f"{sign}{count_text(count)}" for sign, count in (("+", added), ("−", removed)) if count]
-    return " ".join(some) or "±0"
+    return " ".join(f"{sign}{text(count)}" for sign, count in (("+", added), ("−", removed)) if count) or "±0"
 
 
 def bytes_plus_minus(metrics: OperationMetrics) -> str:
@@ -102,10 +101,7 @@ def bytes_plus_minus(metrics: OperationMetrics) -> str:
         return f"was to delete {bytes_text(metrics.bytes_to_delete)}"
     if metrics.files_vacuumed is not None:
         return UNKNOWN
-    if metrics.bytes_added is None and metrics.bytes_removed is None:
-        return UNKNOWN
-    pairs = (("+", metrics.bytes_added), ("−", metrics.bytes_removed))
-    return " ".join(f"{sign}{bytes_text(size)}" for sign, size in pairs if size) or "±0"
+    return plus_minus(metrics.bytes_added, metrics.bytes_removed, bytes_text)
 
 
 # what it changed of the table itself ----------------------------------------------------------------------------------

@@ -4,7 +4,9 @@ Rule: pure, and free of pandas, which the terminal does without. What is not kno
 has its count, and names what the rows are held against.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -40,7 +42,8 @@ def counts_text(counts: NetCounts, *, noun: str = "") -> str:
     if counts.inserted is None and counts.updated is None and counts.deleted is None:
         return "how many rows is unknown"
     if counts.updated is None and counts.inserted is not None:
-        return f"{inserted} inserted and {deleted} deleted, updates among them"
+        among = ", updates among them" if counts.inserted and counts.deleted else ""
+        return f"{inserted} inserted and {deleted} deleted{among}"
     return f"{inserted} inserted, {updated} updated, {deleted} deleted"
 
 
@@ -64,77 +67,109 @@ def gross_text(commits: Iterable[CommitChanges]) -> str:
 # what stands out ------------------------------------------------------------------------------------------------------
 
 
+def stands_out(found: Explanation, where: str | None = None) -> list[str]:
+    """The first of it in short, "All 28 updates multiplied `amount` by 100; all have `country` = ES.", then what else
+    is known; empty where nothing stands out. `where`: the filter that chose the rows, which is not repeated."""
+    found = _beside(found, where)
+    lines = explained(found)
+    if not found.done or (found.repeats is not None and not found.repeats.is_by_chance):
+        return lines
+    first = found.done[0]
+    whose = (first, None) if first.rows == first.updates else (first,)
+    shared = [each for each in found.common if each.rows == each.of and each.done in whose]
+    also = [f"; all have {_traits(each)}" for each in shared if each.kind is RowKind.UPDATE]
+    title = f"{_altered(first)}{''.join(also[:1])}."
+    return [title, *(line for line in lines if line[:-1] not in title)]
+
+
 def explained(found: Explanation) -> list[str]:
     """One sentence for each thing that was done, then what the rows have in common; none where nothing stands out."""
     sentences = [] if found.repeats is None or found.repeats.is_by_chance else [*_repeats(found.repeats)]
     population = found.population
     for each in found.done:
         causes = [] if population is None else [_common(c, population) for c in found.common if c.done == each]
-        sentences.append(" ".join((f"`{each.column}` {_done(each)} {_where(each)}.", *causes)))
+        sentences.append(" ".join((f"{_altered(each)}.", *causes)))
     if population is not None:
         sentences += [_common(common, population) for common in found.common if common.done is None]
     return sentences
 
 
-def _done(each: Alteration) -> str:
+def _beside(found: Explanation, where: str | None) -> Explanation:
+    """Without traits of the columns that a filter names: its rows have them because it asks for them."""
+
+    def is_asked(trait: Trait) -> bool:
+        return bool(where and re.search(rf"(?<!\w){re.escape(trait.column)}(?!\w)", where, re.IGNORECASE))
+
+    common: list[Common] = []
+    for each in found.common:
+        if any(map(is_asked, each.traits)):  # the others are counted each by itself
+            common += [replace(each, traits=(t,), rows=t.rows, others=t.others) for t in each.traits if not is_asked(t)]
+        else:
+            common.append(each)
+    return replace(found, common=tuple(common))
+
+
+def _altered(each: Alteration) -> str:
+    """ "All 28 updates multiplied `amount` by 100", "7 of 9 updates set `a` to null, and no other touched it"."""
+    if each.rows == each.updates:
+        return f"{f'All {each.rows:,} updates' if each.rows > 1 else 'The update'} {_did(each)}"
+    if each.rows == each.changed:
+        return f"{each.rows:,} of {each.updates:,} updates {_did(each)}, and no other touched it"
+    return f"{each.rows:,} of the {each.changed:,} updates that touched `{each.column}` {_did(each)}"
+
+
+def _did(each: Alteration) -> str:
+    column, by = f"`{each.column}`", each.by or 0
     match each.effect:
         case Effect.REPLACED:
-            return f"{value_text(each.before)} → {value_text(each.after)}"
+            return f"changed {column} from {value_text(each.before)} to {value_text(each.after)}"
         case Effect.EMPTIED:
-            return "set to null"
+            return f"set {column} to null"
         case Effect.FILLED:
-            return "null → a value"
+            return f"filled {column} where it was null"
         case Effect.SET:
-            return f"set to {value_text(each.after)}"
+            return f"set {column} to {value_text(each.after)}"
         case Effect.MULTIPLIED:
-            return _factor(each.by or 0) + (", rounded," if each.is_rounded else "")
+            inverse = 1 / by if by else 0
+            divides = 0 < abs(by) < 1 and abs(inverse - round(inverse)) < 1e-6
+            factor = f"{round(inverse) if divides else by:,}".replace("-", "−")
+            did = f"{'divided' if divides else 'multiplied'} {column} by {factor}"
+            return f"{did} and rounded it" if each.is_rounded else did
         case Effect.SHIFTED:
-            return _added(each.by or 0, each.unit)
-        case Effect.SWAPPED | Effect.COPIED:
-            return f"{'swapped with' if each.effect is Effect.SWAPPED else 'copied from'} `{each.other}`"
-    return f"made {each.effect.value}" if each.effect is not Effect.TRIMMED else "trimmed"
+            days = " d" if each.unit == "d" else ""
+            what = duration_text(abs(by)) if each.unit == "s" else f"{abs(by):,}{days}"
+            return f"added {what} to {column}" if by > 0 else f"subtracted {what} from {column}"
+        case Effect.SWAPPED:
+            return f"swapped {column} and `{each.other}`"
+        case Effect.COPIED:
+            return f"copied `{each.other}` into {column}"
+        case Effect.TRIMMED:
+            return f"trimmed {column}"
+    return f"made {column} {each.effect.value}"
 
 
-def _factor(by: float) -> str:
-    inverse = 1 / by if by else 0
-    if 0 < abs(by) < 1 and abs(inverse - round(inverse)) < 1e-6:
-        return f"÷ {_number(round(inverse))}"
-    return f"× {_number(by)}"
+def _traits(found: Common) -> str:
+    return ", ".join(trait_text(trait) for trait in found.traits)
 
 
-def _added(by: float, unit: str) -> str:
-    sign = "+" if by > 0 else "−"
-    if unit == "s":
-        return f"{sign} {duration_text(abs(by))}"
-    return f"{sign} {_number(abs(by))}{' d' if unit == 'd' else ''}"
-
-
-def _number(value: float) -> str:
-    return f"{value:,}".replace("-", "−")
-
-
-def _where(each: Alteration) -> str:
-    if each.rows == each.updates:
-        return f"in {'all ' if each.rows > 1 else 'the '}{things(each.rows, 'updated row')}"
-    touching = "" if each.changed == each.updates else " that change it"
-    if each.rows == each.changed:
-        return f"in all {each.rows:,} of {each.updates:,} updated rows{touching}"
-    return f"in {each.rows:,} of the {things(each.changed, 'updated row')}{touching}"
+def _claim(found: Common) -> str:
+    of = things(found.of, _KINDS[found.kind])
+    if found.done:
+        who = f"All {found.of:,} of them" if found.rows == found.of else f"{found.rows:,} of these {found.of:,} updates"
+    else:
+        who = f"All {of}" if found.rows == found.of else f"{found.rows:,} of the {of}"
+    return f"{who} have {_traits(found)}"
 
 
 def _common(found: Common, population: Population) -> str:
-    traits = ", ".join(trait_text(trait) for trait in found.traits)
-    share = percent(found.rows / found.of)
-    of = things(found.of, _KINDS[found.kind])
-    these = "these " if found.done else ""
-    who = f"All {these}{of}" if found.rows == found.of else f"{found.rows:,} of {these or 'the '}{of}"
     table = f"v{population.version}" if population.is_whole else f"the compared files of v{population.version}"
     if not found.others:
-        return f"{who} have {traits}; none of the {things(population.rows, 'row')} of {table} has."
+        return f"{_claim(found)}; none of the {things(population.rows, 'row')} of {table} has."
+    share = percent(found.rows / found.of)
     against = f"{share} against {percent(found.others / population.rows)} of the rows of {table}"
     counts = f"{found.others:,} of {population.rows:,}"
     is_all = found.kind is not RowKind.INSERT and found.others == found.rows == found.of
-    return f"{who} have {traits}: {against} ({counts})." + (" No other row has all of this." if is_all else "")
+    return f"{_claim(found)}: {against} ({counts}).{' No other row has all of this.' if is_all else ''}"
 
 
 def _repeats(found: Repeats) -> Iterator[str]:

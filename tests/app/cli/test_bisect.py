@@ -89,7 +89,7 @@ def test_what_the_commit_changed_as_a_whole_and_what_the_way_back_loses(home: Pa
     document = weir("bisect", "payments", "--assert", "amount <= 2200", "--json").document
 
     assert f"What it changed: {made.changed} rows (0 inserted, {made.changed} updated, 0 deleted)" in answer.out
-    assert f"`amount` × 100 in all {made.changed} updated rows." in answer.out
+    assert f"All {made.changed} updates multiplied `amount` by 100." in answer.out
     assert f"{made.later:,} rows go, 0 come back, {made.changed} rows get older values." in answer.out
     assert "It undoes 3 commits." in answer.out
     undone = answer.out.index("It undoes v3 MERGE"), answer.out.index("It undoes v4 WRITE (300 rows)")

@@ -152,7 +152,7 @@ def test_one_version_says_until_when_and_why(orders: Path, weir: Weir) -> None:
     assert answer["change_feed"]["answer"] == "yes" and answer["restore"]["answer"] == "yes"
     assert answer["files"] == {"state": "present", "total": 2, "checked": 2, "missing": 0, "examples": []}
     out = weir("versions", "orders", "--at", "latest", "--check").out
-    assert "time travel: yes" in out and "never refused" in out and "no file of 2 is missing" in out
+    assert "Time travel: yes" in out and "never refused" in out and "no file of 2 is missing" in out
 
 
 def test_when_it_was_committed_is_not_when_its_file_was_written(orders: Path, weir: Weir) -> None:

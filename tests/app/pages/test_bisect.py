@@ -1,5 +1,7 @@
 """First bad version: nothing runs before the click, the answer and its links, the permalink, cancel and errors."""
 
+from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,14 @@ from app import services
 from app.search.page import bisects
 from backend.lake.lake import Lake
 from backend.search import search
+from backend.search.notice import Measure, Notice
 from backend.search.search import BisectProgress
 from tests.worlds.lake import builders
 from tests.worlds.lake.planted import METADATA, plant
 from tests.worlds.pages.fixtures import Place
 from tests.worlds.pages.frames import frame_with
 from tests.worlds.pages.opened import again, linked_params, links, open_page, param, press, words
+from tests.worlds.store import stream_store
 
 
 @pytest.fixture
@@ -112,6 +116,15 @@ def test_the_link_names_the_versions_and_opens_the_same_result_without_reading(o
     assert "v5 (WRITE" in words(find(forgotten)) and len(scans) > read
 
 
+def test_that_of_a_finding_runs_at_once(orders: Path, home: Path) -> None:
+    now = datetime.now(UTC)
+    lowest = Notice(str(orders), "orders", 5, Measure.LOWEST, "amount", "1", "-4", "amount >= 0", "WRITE", now)
+    with closing(stream_store.open_store(home)) as store:
+        store.noticed.keep([lowest], now=now)
+    assert "v5 (WRITE" in words(bisect(good="4"))
+    assert "Nothing was read yet" in words(bisect(good="4", condition="amount >= -1")), "another one does not"
+
+
 def test_a_changed_form_runs_nothing(orders: Path, scans: list[int]) -> None:
     app = find(bisect())
     read = len(scans)
@@ -193,7 +206,7 @@ def test_a_condition_is_suggested_that_a_click_fills_in_and_finds_the_commit(hom
     broken = int((amounts(4) > float(condition.removeprefix("amount <= "))).sum())
     assert f"v4 (MERGE by {METADATA['userName']}" in text
     assert f"{payments.changed} rows (0 inserted, {payments.changed} updated, 0 deleted); {broken} rows of v4" in text
-    assert f"`amount` × 100 in all {payments.changed} updated rows" in text
+    assert f"All {payments.changed} updates multiplied `amount` by 100" in text
     assert "It undoes 3 commits" in text and "It undoes v5 WRITE (300 rows)" in text
     assert f"It undoes v4 MERGE t.payment_id = s.payment_id by {METADATA['userName']}" in text
     assert f"{payments.later} rows go, 0 come back, {payments.changed} rows get older values" in text

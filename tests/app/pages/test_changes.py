@@ -102,7 +102,7 @@ def test_views_show_the_feed_the_commits_what_is_known_and_properties(orders: Pa
     text = words(changes(1, 4, view="How it knows"))
     assert "Change data feed" in text and "recorded for every commit from v2 to v4" in text
     DeltaTable(str(orders)).alter.set_table_properties({"delta.checkpointInterval": "20"})
-    properties = frame_with(changes(4, 5, view="Schema and properties"), "Property").set_index("Property")
+    properties = frame_with(changes(4, 5, view="Schema and properties"), "Name").set_index("Name")
     assert properties.loc["delta.checkpointInterval", "After"] == "20"
 
 
@@ -206,7 +206,7 @@ def test_nothing_is_computed_twice_for_two_viewers_or_other_views(orders: Path, 
     press(app, "pin")
     assert param(app, "to") == "4" and "pin" not in keys(app.button) and len(computed) == 1
     summary = next(each.value for each in app.code if "How it knows" in each.value)
-    assert "| | 2 | 1 | 1 | 1 |" in summary  # inserted, updated, deleted; order 3 stayed
+    assert "2 rows inserted, 1 updated, 1 deleted" in summary and "1 row stayed the same." in summary
 
 
 def test_what_costs_more_waits_for_a_click_that_names_the_bytes(
@@ -269,7 +269,7 @@ def test_a_failed_comparison_is_said_and_offered_again(orders: Path, error: Exce
 def test_a_condition_keeps_changes_whose_row_satisfies_it_and_a_click_takes_it_away(orders: Path) -> None:
     app = changes("-3", 4, rows_where="NOT (status <> 'paid')")
     assert plain(app.button(key="where_filter").label) == "Only rows that break status <> 'paid'"
-    counts = "0 rows inserted, 1 updated, 0 deleted (share unknown)"
+    counts = "0 rows inserted, 1 updated, 0 deleted;"
     assert f"of rows that break status <> 'paid': {counts}" in words(app)
     press(app, "pin")
     assert param(app, "from") == "1" and counts in words(app), "the same comparison"
@@ -359,13 +359,20 @@ def test_a_second_row_with_a_key_is_said_where_rows_and_where_the_key_are_shown(
     assert list(frame_with(app, "Version", "At", "Change")["Rows with this key"]) == ["1 → 2"]
 
 
-def test_what_stands_out_is_above_the_rows_and_gross_says_that_no_filter_reaches_it(home: Path) -> None:
+def test_what_stands_out_is_the_title_without_what_the_filter_asks_for(home: Path) -> None:
     made = plant(home / "lake" / "payments", versions=4, bad_version=2)
     app = open_page("changes", table="payments", from_=1, to=2, rows_where="amount > 100")
     text = words(app)
-    assert "What stands out" in text and "`amount` × 100 in all" in text
-    assert "`currency` = JPY" in text and "2026-11-11 or 2026-11-12" in text
-    assert "of all rows: the filter does not reach it" in text
+    (title,) = app.subheader
+    assert plain(title.value).startswith(
+        f"All {metrics(app)['Updated (net)']} updates multiplied `amount` by 100; all have"
+    )
+    assert "`currency` = JPY" in title.value and "2026-11-11 or 2026-11-12" in text and "Gross" not in text
+    asked = open_page("changes", table="payments", from_=1, to=2, rows_where="amount > 100 AND currency = 'JPY'")
+    assert "`currency` =" not in words(asked) and "2026-11-11 or 2026-11-12" in words(asked)
+    DeltaTable(str(home / "lake" / "payments")).delete("currency = 'JPY'")
+    deleted = words(open_page("changes", table="payments", from_=3, to=4))
+    assert "DELETE" in deleted and "`currency` =" not in deleted, "nor what a DELETE was asked for"
     assert made.changed and app.text_input(key="rows_where").placeholder == "amount < 0"
 
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from app.search import text as words
-from app.search import view
 from app.ui.lists import list_frame
 from backend.errors import LakehouseError
 from backend.lake.files.stats import ColumnTotals, StatKind

@@ -53,7 +53,7 @@ from backend.lake.find import Match, Where
 from backend.lake.model import Bucket, TableCard, UnreadableTable
 from backend.lake.retention.runs import VersionRun
 from backend.lake.table import schema
-from backend.lake.table.metadata_diff import ChangeKind, PropertyChange, TableChange
+from backend.lake.table.metadata_diff import ChangeKind, TableChange
 from backend.lake.table.properties import FeatureRow, PropertyRow
 from backend.maintenance.clone_and_drop import DroppedTable
 from backend.maintenance.model import Optimize, TableAct
@@ -187,8 +187,7 @@ DECLARATIONS: dict[str, tuple[Sequence[Column[Any]], Sequence[Any]]] = {
     "app.search.text.example_columns": (search.example_columns(EXAMPLES), EXAMPLES.rows),
     "app.search.text.held_columns": (search.held_columns([Held(0, 4, {}), Held(9, 4, {"id": COUNTED})]), ["id"]),
     "app.changes.text.commit_columns": (changes_text.commit_columns(NOW, {}), [TOOK]),
-    "app.changes.view.SCHEMA_CHANGES": (changes.SCHEMA_CHANGES, [("column added", "country", None, "string")]),
-    "app.changes.view.PROPERTY_CHANGES": (changes.PROPERTY_CHANGES, [PropertyChange("a", None, "1")]),
+    "app.changes.text.METADATA_CHANGES": (changes_text.METADATA_CHANGES, [("type changed", "country", "int", None)]),
     "app.changes.view.cell_columns": (changes.cell_columns(COMPARED), [("amount", 31)]),
     "app.changes.view.REWRITES": (changes.REWRITES, [TOOK]),
     "app.cli.lake.MATCHES": (in_lake.MATCHES, [("orders", Match(Where.OWNER, "", "Growth"))]),

@@ -52,9 +52,11 @@ def test_a_log_full_of_holes_is_binned_and_says_so() -> None:
     holes = tuple((v, v) for v in range(0, 20_000, 2))
     found = judge(facts(latest=20_000, listed=(*holes, (20_000, 20_000)), spans=holes, checkpoints=(), times={}), NOW)
     figure = view.strip_figure(found, chosen=None)
-    assert sum(len(trace.x) for trace in figure.data) <= MAX_POINTS and view.is_binned(found)
+    assert sum(len(trace.x) for trace in figure.data) <= MAX_POINTS and "mixed" in view.legend_sentence(found)
     assert all(sum(trace.x) == 20_001 for trace in figure.data)
-    assert not view.is_binned(judge(facts(), NOW))
+    assert "mixed" not in view.legend_sentence(judge(facts(), NOW))
+    marked = view.strip_figure(judge(facts(), NOW), chosen=3, pinned=(5, 9))
+    assert [list(trace.x) for trace in marked.data if trace.type == "scatter"] == [[5, 9]], "pinned versions are seen"
 
 
 # a number over versions ----------------------------------------------------------------------------------------------

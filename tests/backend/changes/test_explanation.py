@@ -259,7 +259,9 @@ def test_what_was_done_to_some_of_the_changed_rows_is_told_with_its_cause() -> N
     assert {trait.column: trait.values for trait in cause.traits} == {"currency": ("JPY",), "region": ("APAC",)}
     recount(cause, before[hit], before)
     (text,) = explained(explanation)
-    assert text.startswith(f"`amount` × 100 in {done.rows} of the {done.changed} updated rows. All these ")
+    assert text.startswith(
+        f"{done.rows} of the {done.changed} updates that touched `amount` multiplied `amount` by 100. All "
+    )
 
 
 def test_what_was_done_to_some_rows_without_a_cause_of_their_own_is_not_told() -> None:
@@ -273,21 +275,31 @@ def test_what_was_done_to_some_rows_without_a_cause_of_their_own_is_not_told() -
 
 
 DONE = (
-    (Effect.MULTIPLIED, (931, 931, 931), {"by": 100}, "× 100 in all 931 updated rows"),
-    (Effect.MULTIPLIED, (9, 9, 9), {"by": 0.01}, "÷ 100 in all 9 updated rows"),
-    (Effect.MULTIPLIED, (9, 9, 9), {"by": 1.1, "is_rounded": True}, "× 1.1, rounded, in all 9 updated rows"),
-    (Effect.SHIFTED, (9, 9, 9), {"by": -3600, "unit": "s"}, "− 1 h in all 9 updated rows"),
-    (Effect.SHIFTED, (9, 10, 12), {"by": 2, "unit": "d"}, "+ 2 d in 9 of the 10 updated rows that change it"),
-    (Effect.REPLACED, (7, 7, 9), {"before": "new"}, "new → null in all 7 of 9 updated rows that change it"),
-    (Effect.SET, (7, 7, 7), {"after": date(2026, 1, 2)}, "set to 2026-01-02 in all 7 updated rows"),
-    (Effect.SWAPPED, (7, 7, 7), {"other": "b"}, "swapped with `b` in all 7 updated rows"),
-    (Effect.COPIED, (7, 7, 8), {"other": "b"}, "copied from `b` in all 7 of 8 updated rows that change it"),
+    (Effect.MULTIPLIED, (931, 931, 931), {"by": 100}, "All 931 updates multiplied `a` by 100"),
+    (Effect.MULTIPLIED, (9, 9, 9), {"by": 0.01}, "All 9 updates divided `a` by 100"),
+    (
+        Effect.MULTIPLIED,
+        (9, 9, 9),
+        {"by": 1.1, "is_rounded": True},
+        "All 9 updates multiplied `a` by 1.1 and rounded it",
+    ),
+    (Effect.SHIFTED, (9, 9, 9), {"by": -3600, "unit": "s"}, "All 9 updates subtracted 1 h from `a`"),
+    (Effect.SHIFTED, (9, 10, 12), {"by": 2, "unit": "d"}, "9 of the 10 updates that touched `a` added 2 d to `a`"),
+    (
+        Effect.REPLACED,
+        (7, 7, 9),
+        {"before": "new"},
+        "7 of 9 updates changed `a` from new to null, and no other touched it",
+    ),
+    (Effect.SET, (7, 7, 7), {"after": date(2026, 1, 2)}, "All 7 updates set `a` to 2026-01-02"),
+    (Effect.SWAPPED, (7, 7, 7), {"other": "b"}, "All 7 updates swapped `a` and `b`"),
+    (Effect.COPIED, (7, 7, 8), {"other": "b"}, "7 of 8 updates copied `b` into `a`, and no other touched it"),
 )
 
 
 @pytest.mark.parametrize(("effect", "counts", "told", "text"), DONE)
 def test_what_was_done_in_words(effect: Effect, counts: tuple[int, int, int], told: dict[str, Any], text: str) -> None:
-    assert explained(Explanation((Alteration("a", effect, *counts, **told),))) == [f"`a` {text}."]
+    assert explained(Explanation((Alteration("a", effect, *counts, **told),))) == [f"{text}."]
 
 
 def places(seed: int) -> pd.DataFrame:

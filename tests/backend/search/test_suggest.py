@@ -220,5 +220,5 @@ def test_what_was_done_to_all_rows_is_said_once(tmp_path: Path) -> None:
     ref = lake.find("t")
     changed, broken = (diff(lake, ref, 0, 1, where=where) for where in (None, "price = trunc(price)"))
     lines = cause_texts(changed, broken, by_row=False)
-    assert [line for line in lines if "`run`" in line] == ["`run` 1 → 2 in all 100 updated rows."]
+    assert [line for line in lines if "`run`" in line] == ["All 100 updates changed `run` from 1 to 2."]
     assert any(line.startswith("Of those that it counts: All 25 updated rows have `shop` = s3") for line in lines)
