@@ -66,14 +66,14 @@ def _dialog(offer: ExportOffer) -> None:
                 st.caption(markdown_safe(offer.note))
             if form.suffix == "csv":
                 st.caption(
-                    "An apostrophe stands before texts that a spreadsheet would run as formulas. "
-                    "Parquet and Arrow keep texts as they are."
+                    "Texts that a spreadsheet would run as formulas begin with an apostrophe. "
+                    "Parquet and Arrow keep them as they are."
                 )
         rows = offer.rows(form)
         if _served.is_set():  # each click is another link: a ticket is used once
             ticket = exports().offer(rows, viewer.actor().name).ticket
             label = f"Download {markdown_safe(rows.file_name)}"
             st.link_button(label, f"{_PATH}{ticket}", type="primary", key="export_link", on_click="rerun")
-            st.caption("The browser saves the file, and tells how far it is; this window may be closed.")
+            st.caption("The browser saves the file and shows how far it is. You may close this window.")
         st.caption("The same in a terminal")
         st.code(offer.command(rows.file_name), language="bash", wrap_lines=True)
