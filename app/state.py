@@ -89,8 +89,9 @@ CHART_TITLE = "title"
 # a dashboard, or tiles of any
 DASHBOARD = "dashboard"
 TILE = "tile"
-# acts on tables
+# acts on tables and streams
 ACT = "act"
+ACTS_OF = "of"
 # streams
 PIPELINE = "pipeline"
 WINDOW = "window"

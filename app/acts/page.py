@@ -1,4 +1,4 @@
-"""The Acts page: what was done to tables, what runs, and whether each act kept its promise.
+"""The Acts page: what was done to tables and streams, what runs, and whether each act kept its promise.
 
 Rule: newest first; the list is the store's, the proof is what the host wrote down.
 """
@@ -7,19 +7,19 @@ import streamlit as st
 
 from app import cache, errors, navigation, services, state, viewer
 from app.ui.lists import TWO_LINES_PX, choose, show
-from app.ui.table_acts import act_button, act_dialog
-from app.ui.view.acts import act_columns, act_title, act_words, dropped_columns, policy_columns, result_lines
-from app.ui.view.words import job_words, markdown_safe
-from app.ui.work import follow_job
-from backend.jobs.model import Job, JobState
+from app.ui.table_acts import act_button, act_dialog, show_act
+from app.ui.view.acts import act_columns, dropped_columns, listed_acts, policy_columns
+from app.ui.view.words import markdown_safe
+from backend.format import utc_text
 from backend.maintenance.clone_and_drop import dropped_tables
-from backend.maintenance.model import ActResult, Purge, TableAct, Undrop
+from backend.maintenance.model import Purge, Undrop
 
 MOST_ACTS = 100
+_OF = {True: "Streams", False: "Tables"}
 
 
 def acts() -> None:
-    """Acts on tables, tables that were dropped, and what policies do next."""
+    """Acts on tables and streams, tables that were dropped, and what policies do next."""
     act_dialog()
     for part in (_acts_list, _dropped_list, _planned_by_policies):
         with errors.boundary():
@@ -32,7 +32,7 @@ def _planned_by_policies() -> None:
     if not plans:
         return
     st.subheader("Planned by policies", anchor=False)
-    st.caption("What the stream host does by itself, as `policies` of the settings say. A host looks every 15 seconds.")
+    st.caption("What the stream host does by itself. It looks every 15 seconds; the settings' `policies` say when.")
     columns = policy_columns(services.now(), viewer.timezone())
     show(columns, plans, key="policy_plans", row_px=TWO_LINES_PX, alt="What policies do next")
 
@@ -53,40 +53,46 @@ def _dropped_list() -> None:
 
 
 def _acts_list() -> None:
-    """Every act on a table that the store keeps; a click opens one."""
-    store = services.store()
-    jobs = store.jobs.newest(MOST_ACTS, of_tables=True)
-    if not jobs:
+    """Acts on tables and streams as the store keeps them; a click opens one, which the URL then names."""
+    store, roots = services.store(), services.settings().roots
+    jobs, entries = (
+        store.jobs.newest(MOST_ACTS, of_tables=True),
+        store.audit_entries(limit=MOST_ACTS, with_queries=False),
+    )
+    rows, streams = listed_acts(jobs, entries, roots), store.declarations()
+    if not rows:
         st.info(
-            "**Nobody has acted on a table yet.** Health offers *Optimize…*, Versions *Restore…*, Properties *Edit "
-            "properties…*; in a terminal: `weir optimize T --dry-run`.",
+            "**Nobody has acted yet.** Health offers *Optimize…*, Versions *Restore…*, Properties *Edit properties…*, "
+            "Streams *Start*.",
             icon=":material/build:",
         )
         return
-    names, alt = [job.job_id for job in jobs], "Acts on tables, newest first"
-    opened = choose(act_columns(services.now()), jobs, key="acts", names=names, row_px=TWO_LINES_PX, alt=alt)
-    chosen = opened or state.get_str(state.ACT)
-    st.caption("Click a row for what it did and the proof.")
-    if chosen is None:
+    with st.container(horizontal=True, vertical_alignment="bottom", key="act_filters"):
+        words = st.text_input(
+            "Search", key=state.SEARCH, bind="query-params", live="200ms", width=280, type="search",
+            placeholder="Table, stream, act, person, reason", icon=":material/search:",
+        )  # fmt: skip
+        of = st.segmented_control(
+            "Of", ["All", "Tables", "Streams"], default="All", required=True, key=state.ACTS_OF, bind="query-params"
+        )
+    rows = [row for row in rows if row.holds(words or "") and of in ("All", _OF[row.subject in streams])]
+    if not rows:
+        st.info("**No act matches.** Remove a word or the filter.", icon=":material/search_off:")
         return
-    if job := store.jobs.get(chosen):
-        _one(job)
-    else:
+    names, alt = [row.address for row in rows], "Acts on tables and streams, newest first"
+    opened = choose(act_columns(services.now()), rows, key="acts", names=names, row_px=TWO_LINES_PX, alt=alt)
+    if opened:
+        state.set_params({state.ACT: opened})
+    chosen = state.get_str(state.ACT)
+    st.caption("Click a row for what it did and the proof. Its address can be shared.")
+    row = next((row for row in rows if row.address == chosen), None)
+    if chosen and (job := store.jobs.get(chosen)):
+        show_act(job, page="the Acts page")
+    elif row:
+        with st.container(border=True, key="one_act"):
+            st.markdown(f"**{markdown_safe(f'{row.act} {row.subject}')}** · {markdown_safe(row.what)}")
+            st.caption(markdown_safe(f"{row.actor}: {row.reason} · {utc_text(row.at)}"))
+            if row.subject in streams:
+                navigation.page_link("stream", f"Open stream {row.subject}", {state.STREAM: row.subject})
+    elif chosen:
         st.info("**This act is no longer kept.** The table's history has its commit.", icon=":material/history:")
-
-
-def _one(job: Job) -> None:
-    act = TableAct.parse(job.request)
-    with st.container(border=True, key="one_act"), errors.boundary():
-        st.markdown(f"**{markdown_safe(act_title(job.kind, act.name))}** · {markdown_safe(act_words(act))}")
-        st.caption(markdown_safe(f"{job.actor}: {job.reason}"))
-        if not job.state.is_over:
-            follow_job(job.job_id, page="the Acts page", every_s=1.0)
-        elif job.state is JobState.DONE:
-            result = ActResult.of(job)
-            st.markdown("\n".join(f"- {markdown_safe(line)}" for line in result_lines(result)))
-            if result.version is not None:
-                navigation.table_link(act.name, "History", {state.VERSION: None}, page="history")
-        else:
-            words = f"{job.error} {job.hint}".strip() or job_words(job, now=services.now())
-            st.error(markdown_safe(words), icon=":material/error:")

@@ -45,8 +45,9 @@ from backend.maintenance.model import (
 from backend.maintenance.plan import load_preview
 from backend.streams.requeue import parse_repairs
 
+_PREVIEW = shaped(without=("typed", "lifts"), empty_is_null=("refused", "way_out", "way_back"), needs_name="typed")
 _SHAPES: Shapes = {
-    ActPreview: shaped(without=("typed",), empty_is_null=("refused", "way_out", "way_back"), needs_name="typed"),
+    ActPreview: lambda planned: _PREVIEW(replace(planned, way_out=_way_out(planned))),
     TableAct: shaped("kind", without=("name",), table="name"),
     DroppedTable: shaped(without=("root",)),
 }
@@ -105,7 +106,7 @@ def _carry_out(
     if dry_run:
         return 0
     if planned.refused:
-        raise StreamRefusedError(f"{planned.act.kind} of {name}: {planned.refused}", hint=planned.way_out)
+        raise StreamRefusedError(f"{planned.act.kind} of {name}: {planned.refused}", hint=_way_out(planned))
     if unnamed:
         raise StreamRefusedError("nothing was done", hint=f"say --confirm {name} once you have read what it does")
     if intent is not None:
@@ -126,6 +127,16 @@ def _carry_out(
             say(line)
         say(f"Way back: {planned.way_back}.", style="dim")
     return 0
+
+
+def _way_out(planned: ActPreview) -> str:
+    """What lifts the refusal, with the commands that do it."""
+    commands = list[str]()
+    for lift in planned.lifts:  # `weir stop` takes one name
+        each = lift.subjects if lift.verb == "stop" else [" ".join(lift.subjects)]
+        commands += [f"weir {lift.verb} {subject}" for subject in each]
+    by_itself = "--stop-writers, or " if "let the act stop it" in planned.way_out else ""
+    return ": ".join(filter(None, (planned.way_out, by_itself + "; ".join(commands))))
 
 
 def _say(planned: ActPreview) -> None:

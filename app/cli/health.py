@@ -17,7 +17,8 @@ from app.cli.lake import opened
 from app.cli.output import Document, Shapes, only, print_json, print_list, say, shaped, status_line
 from app.cli.store import BacklogLooks, required_store, streams_and_hosts
 from app.columns import Column, Columns
-from app.health.text import LakeRow, lake_columns, log_sentence, run_text
+from app.health.text import log_sentence, run_text
+from app.ui.lake import health_columns, table_columns
 from backend.errors import LakehouseError
 from backend.format import bytes_text, count_text, things, utc_text
 from backend.health.attention import attention, group_text, grouped, load_attention
@@ -114,7 +115,10 @@ def _print_all(*, as_json: bool) -> None:
         return
     of_uri = {card.ref.uri: card for card in cards if isinstance(card, TableCard)}
     judged = [JudgedTable(of_uri[health.ref.uri], health.evidence, health.severity) for health in tables]
-    print_list(lake_columns(services.now()), [LakeRow(table.card, table) for table in judged])
+    now, ratio = services.now(), services.settings().health.small_file_ratio
+    name, layer, _, _, files, size, small, _ = table_columns(now, ratio)
+    found = health_columns(now, {table.card.ref.uri: table for table in judged})
+    print_list((name, *found, files, small, size, layer), [table.card for table in judged])
 
 
 def _in_a_list(health: TableHealth) -> Document:

@@ -11,13 +11,10 @@ from app.files import view
 from app.ui import figures, lists
 from app.ui.lake import OpenTable
 from app.ui.view.words import markdown_safe
-from backend.format import things
 from backend.lake.files import clustering, file_sizes
 from backend.lake.files.clustering import Overlap, clustering_columns, sorted_first
 from backend.lake.files.file_sizes import FileChoice, FileDistribution, FilePage
-from backend.lake.log.actions import Checksum
 from backend.lake.model import Bucket, Snapshot
-from backend.settings import HealthSettings
 from backend.sql.values import quoted_name
 
 OF_SIZES = ("Largest", "Smallest")  # these follow the bar that was clicked
@@ -29,9 +26,7 @@ ORDERS = {
 }
 CLUSTERING_COMMITS = 200
 PER_PAGE = 50  # files or partitions
-MANY_FILES = 100_000  # below, counting is as fast as drawing
 _CHART = "files_chart"
-_COUNTED = "_files_counted"  # what this viewer saw counted last: it comes at once, and needs no preview
 
 
 def files(opened: OpenTable) -> None:
@@ -42,7 +37,7 @@ def files(opened: OpenTable) -> None:
         message = f"**v{snapshot.version} has no data files.** It was emptied, or nothing was written yet."
         st.info(message, icon=":material/folder_off:")
         return
-    bucket = _chart(distribution, services.settings().health)
+    bucket = _chart(snapshot, distribution)
     with st.container(horizontal=True, vertical_alignment="bottom", key="files_views"):
         shown = st.segmented_control(
             "Show", VIEWS, default="Largest", required=True, key=state.VIEW, bind="query-params", on_change=_on_view
@@ -68,42 +63,25 @@ def files(opened: OpenTable) -> None:
 
 
 def _counted(opened: OpenTable) -> FileDistribution:
-    """The distribution of the version, exact; while it is counted the page shows what the checksum says."""
-    snapshot = opened.snapshot
-    checksum_of_version = services.lake().checksum(opened.ref, snapshot.version)
-    if checksum_of_version is None or checksum_of_version.buckets is None:
-        return cache.distribution(snapshot)
-    key = (snapshot.ref.uri, snapshot.metadata.id, snapshot.version)
-    slot = st.empty()
-    if checksum_of_version.num_files >= MANY_FILES and st.session_state.get(_COUNTED) != key:
-        with slot.container(key="files_preview"):
-            _preview(checksum_of_version, opened)
-    distribution = cache.distribution(snapshot)
-    slot.empty()
-    st.session_state[_COUNTED] = key
-    words = view.disagreement(checksum_of_version, distribution, snapshot.version)
-    if words:
+    """The distribution of the version, exact; where the writer's checksum says otherwise, the page says so."""
+    version, distribution = opened.snapshot.version, cache.distribution(opened.snapshot)
+    checksum = services.lake().checksum(opened.ref, version)
+    if checksum and checksum.buckets and (words := view.disagreement(checksum, distribution, version)):
         st.warning(markdown_safe(words), icon=":material/warning:")
     return distribution
 
 
-def _preview(checksum_of_version: Checksum, opened: OpenTable) -> None:
-    distribution = view.as_distribution(checksum_of_version, opened.snapshot, services.settings().health)
-    figures.key_figures(view.key_figures(distribution)[:2], key="preview_figures", columns=5)
-    title = f"Sizes of {things(checksum_of_version.num_files, 'file')}"
-    figures.chart(view.distribution_figure(distribution, mode=viewer.mode(), title=title), key="preview_chart")
-    source = f"From the checksum that the writer left with v{opened.snapshot.version}."
-    st.caption(f"{source} Partitions and small files come with the count of the log …")
-
-
-def _chart(distribution: FileDistribution, health: HealthSettings) -> Bucket | None:
-    """The distribution with its rule; returns the bucket that was clicked."""
+def _chart(snapshot: Snapshot, distribution: FileDistribution) -> Bucket | None:
+    """The distribution with its rule, few files each for itself; returns the bucket that was clicked."""
     chosen = state.get_int(state.BUCKET)
     bucket = next((bucket for bucket in distribution.buckets if bucket.from_bytes == chosen), None)
-    figure = view.distribution_figure(distribution, mode=viewer.mode(), selected=bucket.from_bytes if bucket else None)
+    is_few = distribution.num_files <= view.FEW_FILES
+    sizes = tuple(sorted(snapshot.columns(["size_bytes"])["size_bytes"].to_pylist())) if is_few else ()
+    selected = bucket.from_bytes if bucket else None
+    figure = view.distribution_figure(distribution, sizes, mode=viewer.mode(), selected=selected)
     figures.chart(figure, key=_CHART, on_select=_on_chart)
-    rule = view.rule_sentence(distribution, ratio=health.small_file_ratio)
-    st.caption(f"{rule} Click a bar for its files.")
+    rule = view.rule_sentence(distribution, ratio=services.settings().health.small_file_ratio)
+    st.caption(f"{rule} Click a {'file for those of its size' if is_few else 'bar for its files'}.")
     return bucket
 
 

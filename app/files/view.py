@@ -6,7 +6,7 @@ last word: where the writer's checksum disagrees, both numbers are told.
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from operator import itemgetter
@@ -22,13 +22,13 @@ from backend.format import bytes_exact, bytes_text, count_exact, count_text, per
 from backend.health.model import Severity
 from backend.health.rules import fine_text, gain_in, layout_text, small_files_text
 from backend.lake.files.clustering import Overlap
-from backend.lake.files.file_sizes import HEAVY_SHARE, FileDistribution, PartitionFiles, small_limit, target_for
+from backend.lake.files.file_sizes import HEAVY_SHARE, FileDistribution, PartitionFiles
 from backend.lake.files.footer import ColumnSize, FileFooter, LoggedFile, RowGroup
 from backend.lake.log.actions import Checksum
-from backend.lake.model import Bucket, Snapshot
-from backend.settings import HealthSettings
+from backend.lake.model import Bucket
 
-MOST_TICKS = 6
+FEW_FILES = 12  # each is drawn for itself
+FEW_DOUBLINGS = 10  # of the sizes along the axis: more ticks than 1, 10, 100
 
 
 def files_finding(distribution: FileDistribution) -> str:
@@ -67,29 +67,55 @@ def rule_sentence(distribution: FileDistribution, *, ratio: float) -> str:
 
 
 def distribution_figure(
-    distribution: FileDistribution, *, mode: Mode = "light", selected: int | None = None, title: str | None = None
+    distribution: FileDistribution, sizes: tuple[int, ...] = (), *, mode: Mode = "light", selected: int | None = None
 ) -> go.Figure:
-    """Bars: files per half-open log-2 bucket. Line: share of bytes up to a size. Target and small limit are marked.
+    """Bars: files per half-open log-2 bucket. Line: share of bytes up to a size. Of few files, whose `sizes` are given,
+    each is a dot. Target and small limit are marked.
 
     Built once: not to be changed.
     """
     is_finding = gain_in(distribution).small_files_matter  # amber only then
     drawn = replace(distribution, partitions=(), small_files=distribution.small_files if is_finding else 0)
-    return _distribution_figure(drawn, mode, selected, title or files_finding(distribution))
+    return _distribution_figure(drawn, sizes, mode, selected, files_finding(distribution))
 
 
 @lru_cache(FIGURES_KEPT)
-def _distribution_figure(distribution: FileDistribution, mode: Mode, selected: int | None, title: str) -> go.Figure:
+def _distribution_figure(
+    distribution: FileDistribution, sizes: tuple[int, ...], mode: Mode, selected: int | None, title: str
+) -> go.Figure:
     chart = go.Figure()
-    if distribution.buckets:
+    if sizes:
+        chart.add_trace(_dots(sizes, distribution, mode, selected))
+    elif distribution.buckets:
         chart.add_trace(_bars(distribution, mode, selected))
         chart.add_trace(_share_line(distribution, mode))
     chart.update_layout(template=template_name(mode), height=380, title_text=title, bargap=0.04)
     chart.update_layout(showlegend=False, margin_t=80)
     _size_axis(chart, distribution)
+    if sizes:
+        chart.update_layout(xaxis_title_text="File size (log scale)")
+        chart.update_yaxes(title_text="files, smallest first", tickformat=",d", range=[0, len(sizes) + 1])
     _mark(chart, distribution.small_limit_bytes, f"small under {bytes_text(distribution.small_limit_bytes)} ", mode)
     _mark(chart, distribution.target.bytes, f" target {bytes_text(distribution.target.bytes)}", mode)
     return chart
+
+
+def _dots(sizes: Sequence[int], distribution: FileDistribution, mode: Mode, selected: int | None) -> go.Scatter:
+    limit = distribution.small_limit_bytes if distribution.small_files else 0
+    small, usual = state_style("WARNING", mode).colour, categories(mode)[0]
+    edges = [2 ** (size.bit_length() - 1) if size else 0 for size in sizes]  # where the bucket of each begins
+    return go.Scatter(
+        x=[_position(size) for size in sizes],
+        y=list(range(1, len(sizes) + 1)),
+        mode="markers",
+        marker={
+            "size": 11,
+            "color": [small if size < limit else usual for size in sizes],
+            "opacity": [1.0 if selected in (None, edge) else 0.35 for edge in edges],
+        },
+        customdata=[[edge, bytes_exact(size)] for edge, size in zip(edges, sizes, strict=True)],
+        hovertemplate="%{customdata[1]}<extra></extra>",
+    )
 
 
 def _position(size_bytes: int) -> float:
@@ -145,14 +171,14 @@ def _size_axis(chart: go.Figure, distribution: FileDistribution) -> None:
     edges = [b.from_bytes for b in distribution.buckets] + [b.to_bytes for b in distribution.buckets[-1:]]
     low = min([_position(edge) for edge in edges] + [_position(distribution.small_limit_bytes)])
     high = max([_position(edge) for edge in edges] + [_position(distribution.target.bytes)])
-    step = max(1, math.ceil((high - low) / MOST_TICKS))
-    ticks = list(range(math.ceil(low), math.ceil(high) + 1, step))
+    steps = (1,) if high - low > FEW_DOUBLINGS else (1, 2, 5)
+    ticks = [step * 10**power for power in range(19) for step in steps if low <= _position(step * 10**power) <= high]
     chart.update_layout(
         xaxis={
             "title_text": "File size (log scale, each bar doubles)",
             "range": [low - 0.3, high + max(0.3, 0.12 * (high - low))],
-            "tickvals": ticks,
-            "ticktext": [bytes_text(2**tick) if tick >= 0 else "0 B" for tick in ticks],
+            "tickvals": [_position(tick) for tick in ticks],
+            "ticktext": [bytes_text(tick) for tick in ticks],
             "showgrid": False,
         },
         yaxis={"title_text": "files", **count_axis(bucket.files for bucket in distribution.buckets)},
@@ -317,22 +343,6 @@ def overlap_figure(overlap: Overlap, *, mode: Mode = "light") -> go.Figure:
 # what the writer's checksum says, and whether Weir's own count agrees -------------------------------------------------
 
 
-def as_distribution(checksum: Checksum, snapshot: Snapshot, health: HealthSettings) -> FileDistribution:
-    """The checksum's sizes as the figure draws them; which files are small is not in it."""
-    target = target_for(snapshot.metadata.configuration, checksum.size_bytes, health)
-    return FileDistribution(
-        num_files=checksum.num_files,
-        size_bytes=checksum.size_bytes,
-        target=target,
-        small_limit_bytes=small_limit(target, health.small_file_ratio),
-        small_files=0,
-        buckets=checksum.buckets or (),
-        partitions=(),
-        median_bytes=None,
-        files_after_merge=checksum.num_files,
-    )
-
-
 def disagreement(checksum: Checksum, counted: FileDistribution, version: int) -> str:
     """Where checksum and count differ, totals first; empty when they agree."""
     head = f"The checksum of v{version} disagrees with its log, which is what this page counts: "
@@ -374,7 +384,7 @@ def footer_figures(footer: FileFooter) -> list[KeyFigure]:
         KeyFigure("Deleted", count_text(logged.deleted_rows), "Rows that the deletion vector marks."),
         KeyFigure("Size", bytes_text(logged.size_bytes), bytes_exact(logged.size_bytes)),
         KeyFigure("Row groups", count_text(footer.num_groups), "Readers skip whole row groups by their bounds."),
-        KeyFigure("Columns", count_text(footer.num_columns), "Leaf columns, fields of nested ones each."),
+        KeyFigure("Columns", count_text(footer.num_columns), "Leaf columns: each field of a nested one counts."),
     ]
 
 

@@ -1,93 +1,17 @@
-"""The words of maintenance, for pages and terminal alike.
+"""Health of one table in words and figures, for page and terminal alike.
 
-Rule: pure, and free of pandas and Plotly, which the terminal does without.
+Rule: pure, and free of pandas and Plotly, which the terminal does without. The rule by which a file is small, and by
+which that matters, stands beside every count of small files.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import datetime
 
 from app.columns import Column
-from app.ui.lake import Table
-from app.ui.view.words import sentence
-from backend.format import age_s, ago, bytes_text, duration_text, percent, things, utc_text
-from backend.health.health import JudgedTable
-from backend.health.model import HealthEvidence, LogHealth, MaintenanceRun, Offender, Severity, TableHealth
-from backend.health.rules import URGENCY, MergeGain, gain_text, merge_gain, severity_of, small_files_text
-from backend.lake.model import TableCard, UnreadableTable, VersionTotals
-
-GLYPHS = {Severity.CRITICAL: "✕", Severity.WARNING: "▲", Severity.NOTE: "●", Severity.FINE: "✓"}
-
-
-PENDING, UNKNOWN_STATE = "… being judged", "? unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class LakeRow:
-    """A table of the list: what its card tells at once, and its judgement once that has come."""
-
-    table: Table
-    judged: JudgedTable | None
-
-    @property
-    def severity(self) -> Severity | None:
-        """None: not known, or not yet. What is urgent by the card alone is known at once."""
-        if self.judged is not None:
-            return self.judged.severity if self.judged.evidence else None
-        severity = severity_of(self.table)
-        return None if severity is Severity.FINE else severity
-
-    @property
-    def problem(self) -> str:
-        """Why it cannot be judged; empty where it can."""
-        if isinstance(self.table, UnreadableTable):
-            return self.table.reason
-        return self.judged.problem if self.judged else ""
-
-
-def lake_columns(now: datetime) -> list[Column[LakeRow]]:
-    """What its card tells of a table, and what is known once it is judged."""
-
-    def of_gain(value: Callable[[MergeGain], object]) -> Callable[[LakeRow], object]:
-        return lambda row: value(merge_gain(row.table)) if isinstance(row.table, TableCard) else None
-
-    def of_evidence(value: Callable[[HealthEvidence], object]) -> Callable[[LakeRow], object]:
-        return lambda row: value(row.judged.evidence) if row.judged and row.judged.evidence else None
-
-    def judgement(row: LakeRow) -> str:
-        return judgement_text(row.severity) if row.severity else UNKNOWN_STATE if row.problem else PENDING
-
-    def finding(row: LakeRow) -> str | None:
-        if row.problem:
-            return row.problem
-        if row.judged and row.judged.evidence:
-            return row.judged.recommendations(now)[0].finding
-        return gain_text(merge_gain(row.table)) if row.severity and isinstance(row.table, TableCard) else None
-
-    def next_step(row: LakeRow) -> str | None:
-        if isinstance(row.table, UnreadableTable) or not (row.judged and row.judged.evidence):
-            return row.table.hint if isinstance(row.table, UnreadableTable) else None
-        return sentence(row.judged.recommendations(now)[0].next_step.split(". ")[0])  # the table's own page has all
-
-    def since(run: MaintenanceRun | None) -> float | None:
-        return age_s(run.at, now) if run else None
-
-    return [
-        Column("Table", lambda row: row.table.ref.name),
-        Column("Judgement", judgement),
-        Column("Finding", finding, width=395),
-        Column("Next step", next_step, width=338, on="page"),
-        Column("Files", of_gain(lambda gain: gain.num_files), "count"),
-        Column("Spared", of_gain(lambda gain: gain.spared), "count",
-               "Files that a full read need no longer open after merging"),
-        Column("Small files", of_gain(small_files_text), help=URGENCY),
-        Column("Size", of_gain(lambda gain: gain.size_bytes), "bytes"),
-        Column("Last OPTIMIZE", of_evidence(lambda evidence: since(evidence.last_optimize)), "ago"),
-        Column("Last VACUUM", of_evidence(lambda evidence: since(evidence.last_vacuum)), "ago"),
-        Column("Since checkpoint", of_evidence(lambda evidence: evidence.log.commits_since_checkpoint), "count",
-               "Commits that readers replay one by one"),
-        Column("Layer", lambda row: row.table.ref.layer, "layer"),
-    ]  # fmt: skip
+from app.ui.view.words import KeyFigure
+from backend.format import ago, bytes_text, duration_text, things, utc_text
+from backend.health.model import HealthEvidence, LogHealth, MaintenanceRun, Offender
+from backend.health.rules import URGENCY, gain_in, small_files_text
 
 
 def offender_columns(streams: Mapping[str, str]) -> list[Column[Offender]]:
@@ -104,11 +28,6 @@ def offender_columns(streams: Mapping[str, str]) -> list[Column[Offender]]:
 def run_text(run: MaintenanceRun | None, now: datetime) -> str:
     """ "v131, 2 h ago" of the last OPTIMIZE or VACUUM."""
     return f"v{run.version}, {ago(run.at, now)}" if run else "not in the history"
-
-
-def judgement_text(severity: Severity) -> str:
-    """Glyph and word, so that the judgement is never colour alone."""
-    return f"{GLYPHS[severity]} {severity.value}"
 
 
 def with_names(text: str, streams: Mapping[str, str]) -> str:
@@ -135,20 +54,35 @@ def log_sentence(log: LogHealth, *, now: datetime) -> str:
     return f"{reach}; {checkpoint}.{feed if log.feed_bytes else ''}"
 
 
-def trend_finding(health: TableHealth) -> str:
-    """The chart's title: where files and bytes stand and where they came from."""
-    if not health.trend:
-        return "Files per version: the log holds no version"
-    first, last = health.trend[0], health.trend[-1]
-    if not last.num_files:
-        return f"No files at v{last.version}"
-    small = f", {percent(last.small_share)} small," if last.small_files else ""
-    now_text = f"{things(last.num_files, 'file')} of {_average(last)} on average{small} at v{last.version}"
-    if first is last:
-        return now_text
-    before = f"{things(first.num_files, 'file')} of {_average(first)}" if first.num_files else "none"
-    return f"{now_text}; {before} at v{first.version}"
+def key_figures(evidence: HealthEvidence, *, now: datetime) -> list[KeyFigure]:
+    """Small files, size, OPTIMIZE, VACUUM and log."""
+    log = evidence.log
+    checkpoint = f"checkpoint v{log.checkpoint_version}" if log.checkpoint_version is not None else "no checkpoint"
+    return [
+        KeyFigure(
+            "Small files",
+            small_files_text(gain_in(evidence)),
+            f"{evidence.rule.text} {URGENCY}",
+        ),
+        KeyFigure(
+            "Average file",
+            bytes_text(evidence.size_bytes / evidence.num_files if evidence.num_files else None),
+            f"{bytes_text(evidence.size_bytes)} in {things(evidence.num_files, 'file')}.",
+            note=f"target {bytes_text(evidence.rule.target_bytes)}",
+        ),
+        _run_figure("Last OPTIMIZE", evidence.last_optimize, now),
+        _run_figure("Last VACUUM", evidence.last_vacuum, now),
+        KeyFigure(
+            "Since checkpoint",
+            things(log.commits_since_checkpoint, "commit"),
+            f"Readers replay these one by one. The interval is {log.checkpoint_interval}. The log goes back to "
+            f"v{log.first_version}, {ago(log.oldest_commit_at, now)}.",
+            note=f"{checkpoint}, {ago(log.checkpoint_at, now)}" if log.checkpoint_at else checkpoint,
+        ),
+    ]
 
 
-def _average(point: VersionTotals) -> str:
-    return bytes_text(point.size_bytes / point.num_files)
+def _run_figure(label: str, run: MaintenanceRun | None, now: datetime) -> KeyFigure:
+    if run is None:
+        return KeyFigure(label, "–", "Not in the commits that the log still holds.", note="not in the log")
+    return KeyFigure(label, ago(run.at, now), f"v{run.version}, {utc_text(run.at)}", note=f"v{run.version}")

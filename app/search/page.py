@@ -16,13 +16,11 @@ from app.services import once
 from app.ui import lists, work
 from app.ui.frame import CHOICES, pin_names, version_picker
 from app.ui.lake import OpenTable
-from app.ui.table_acts import way_back
+from app.ui.table_acts import compared_soon, way_back
 from app.ui.view.words import markdown_safe, sentence
 from backend.changes.key import choose_key, key_memory
-from backend.changes.model import Question, VersionDiff
 from backend.errors import LakehouseError, NothingBrokenError, QueryError
 from backend.lake.history.history import example_condition
-from backend.lake.model import TableRef
 from backend.search.search import OLDEST, Bisection, BisectProgress, BisectRequest, Bisects, named_version
 from backend.search.suggest import held_numbers, load_held, suggest
 from backend.sql.expression import MOST_CHARACTERS
@@ -32,7 +30,6 @@ bisects = once(Bisects)  # searches that ended, by what was asked
 held_columns = once(held_numbers)  # what columns hold at versions, from which conditions are suggested
 _DEFAULTS = {state.GOOD: OLDEST, state.BAD: "latest"}
 _PROBES = "Probes in the order they ran"
-_COMPARE_S = 5.0  # seconds that a viewer waits for rows that nobody asked to compare
 
 
 def form(opened: OpenTable) -> BisectRequest:
@@ -204,40 +201,17 @@ def _culprit(opened: OpenTable, result: Bisection) -> None:
         else:
             st.caption("Its commit is not in the log any more.")
     with changed, st.spinner("Comparing rows …"):
-        diff = _difference(opened.ref, result.culprit - 1, result.culprit)
+        diff = compared_soon(opened.ref, result.culprit - 1, result.culprit)
         st.markdown(f"**What it changed**: {markdown_safe(text.changed_text(result, diff))}")
         if diff is not None:
             where = None if result.is_mended else text.where_broken(result)
-            broken = _difference(opened.ref, result.culprit - 1, result.culprit, where) if where else None
+            broken = compared_soon(opened.ref, result.culprit - 1, result.culprit, where) if where else None
             causes = text.cause_texts(diff, broken, by_row=bool(result.row_rule))
             st.markdown("\n".join(f"- {markdown_safe(cause)}" for cause in causes))
     if result.is_mended or result.good_seen >= opened.latest_version:
         st.caption("The latest version satisfies the condition: nothing has to go back.")
     else:
-        with st.spinner("Comparing rows …"):
-            since = _difference(opened.ref, result.good_seen, opened.latest_version)
-        way_back(opened.ref, opened.latest_version, result.good_seen, since)
-
-
-def _difference(ref: TableRef, first: int, second: int, where: str | None = None) -> VersionDiff | None:
-    """Two versions compared, where that is little work and soon done. `where`: which rows, by SQL over one."""
-    limits, lake, differences = services.settings().lake, services.lake(), cache.differences()
-    question = Question(
-        ref,
-        first,
-        second,
-        remembered_key=key_memory(services.settings().home).known(ref),
-        row_limit=limits.diff_rows,
-        max_bytes=limits.diff_max_bytes,
-        across_replace=True,
-        where=where,
-    )
-    try:
-        if not differences.log_part(lake, question).is_small:
-            return None
-        return differences.soon(lake, question, _COMPARE_S)
-    except LakehouseError:
-        return None  # Changes says why, where the link leads
+        way_back(opened.ref, opened.latest_version, result.good_seen)
 
 
 # conditions to choose from --------------------------------------------------------------------------------------------

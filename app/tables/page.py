@@ -3,16 +3,18 @@
 Rule: everything chosen is in the URL; tables are shown as they arrive and nothing waits for the rest.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
 from app import cache, navigation, services, state
+from app.columns import Column
 from app.errors import boundary
 from app.tables import view
 from app.ui import lists
 from app.ui.lake import Table
 from app.ui.live import empty_lake, live_lake, reading_progress
+from backend.health.health import JudgedTable
 from backend.lake.find import FoundTable
 from backend.sql.export import FORMATS
 
@@ -43,7 +45,7 @@ def _list() -> None:
     matching = view.select(searched, query, limits)
     st.markdown(f"**{view.found_sentence(matching, reading, query)}**")
     if matching:
-        _page(matching, results or (), limits)
+        _page(matching, results or (), limits, cache.judged(reading) if query.is_of_health else None)
     elif reading.is_complete:
         st.info("**No table matches.** Remove a word or a filter.", icon=":material/search_off:")
 
@@ -86,8 +88,15 @@ def _filters(tables: Sequence[Table]) -> view.Query:
     return view.Query(words or "", tuple(layers), tuple(chosen), shown or view.ALL, order or view.ORDERS[0])
 
 
-def _page(matching: Sequence[Table], results: Sequence[FoundTable], limits: view.ListLimits) -> None:
+def _page(
+    matching: Sequence[Table], results: Sequence[FoundTable], limits: view.ListLimits,
+    judged: Mapping[str, JudgedTable] | None,
+) -> None:  # fmt: skip
     ratio = services.settings().health.small_file_ratio
+
+    def columns_of(tables: Sequence[Table]) -> list[Column[Table]]:
+        return view.catalog_columns(tables, limits.now, ratio, results, judged)
+
     slot, rows, which = lists.paged(matching, key="table_list")
     with slot:
         whole = " Search and filters look through all of them." if which else ""
@@ -95,12 +104,11 @@ def _page(matching: Sequence[Table], results: Sequence[FoundTable], limits: view
             st.caption(f"{which}{whole} Click a row to open the table.".strip(), width="stretch")
             st.download_button(
                 "CSV",
-                data=lambda: view.catalog_csv(view.catalog_columns(matching, limits.now, ratio, results), matching),
+                data=lambda: view.catalog_csv(columns_of(matching), matching),
                 file_name="tables.csv", mime=FORMATS["csv"].media_type, key="export_tables", icon=":material/download:",
                 on_click="ignore", type="tertiary", help="Every table of this list with its figures.",
             )  # fmt: skip
         names = [table.ref.name for table in rows]
-        columns = view.catalog_columns(rows, limits.now, ratio, results)
-        name = lists.choose(columns, rows, key="catalog", names=names, alt=_ALT)
+        name = lists.choose(columns_of(rows), rows, key="catalog", names=names, alt=_ALT)
     if name is not None:
-        navigation.go("table", {state.TABLE: name})
+        navigation.go("table" if judged is None else "health", {state.TABLE: name})

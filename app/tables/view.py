@@ -3,7 +3,7 @@
 Rule: pure; an unknown number is sorted last and never counted as 0; a reading under way says how far it is.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -20,12 +20,14 @@ from app.ui.lake import (
     UNREADABLE,
     LakeReading,
     Table,
+    health_columns,
     lake_totals,
     match_words,
     table_columns,
     totals_sentence,
 )
 from backend.format import age_s, count_text, things
+from backend.health.health import JudgedTable
 from backend.health.model import Severity
 from backend.health.rules import merge_gain
 from backend.lake.find import FoundTable
@@ -48,6 +50,11 @@ class Query:
     owners: tuple[str, ...] = ()
     shown: str = ALL
     order: str = "Name"
+
+    @property
+    def is_of_health(self) -> bool:
+        """Whether it asks for what maintenance would help, so that the list says what it finds."""
+        return self.shown in (SMALL, TO_MERGE) or self.order == MOST_TO_MERGE
 
     @property
     def is_narrow(self) -> bool:
@@ -130,9 +137,10 @@ def found_sentence(matching: Sequence[Table], reading: LakeReading, query: Query
 
 
 def catalog_columns(
-    tables: Sequence[Table], now: datetime, small_file_ratio: float, results: Iterable[FoundTable] = ()
-) -> list[Column[Table]]:
-    """The columns of these tables. `results`: where a search found its words."""
+    tables: Sequence[Table], now: datetime, small_file_ratio: float, results: Iterable[FoundTable] = (),
+    judged: Mapping[str, JudgedTable] | None = None,
+) -> list[Column[Table]]:  # fmt: skip
+    """The columns of these tables. `results`: where a search found its words; `judged`: with what maintenance finds."""
     uris = {table.ref.uri for table in tables}
     places = {uri: match_words(result) or None for result in results if (uri := result.table.ref.uri) in uris}
 
@@ -152,6 +160,7 @@ def catalog_columns(
         layer,
         Column("Found in", lambda table: places.get(table.ref.uri), is_optional=True, width=300,
                help="Where the search words were found."),
+        *(health_columns(now, judged) if judged is not None else ()),
         replace(version, value=version_text),
         *numbers,
         Column("Owner", lambda table: table.owner if isinstance(table, TableCard) else None, is_optional=True,

@@ -14,10 +14,22 @@ from app.ui.view.words import markdown_safe, sentence
 from backend.jobs.model import JobRequest
 
 Subject = TypeVar("Subject")
-_MISSING = {  # by whether a name must be typed
-    False: "A reason is needed: it goes into the operation log.",
-    True: "A reason and the name are needed.",
+
+# Once for each dialog: it takes the focus for itself some frames after it is drawn.
+_FIRST_FIELD = """
+export default function () {
+  const dialog = document.querySelector('[role="dialog"]'), began = performance.now()
+  const take = () => {
+    const field = dialog.querySelector('textarea, input[type="text"]:not([role="combobox"])')
+    if (field && !dialog.querySelector("input:focus, textarea:focus")) field.focus()
+    if (performance.now() - began < 1000) requestAnimationFrame(take)
+  }
+  if (!dialog || dialog.dataset.focused) return
+  dialog.dataset.focused = "once"
+  take()
 }
+"""
+_focus = st.components.v2.component("weir_first_field", js=_FIRST_FIELD)
 
 
 def open_dialog(kind: str, subject: object) -> NoReturn:
@@ -26,10 +38,14 @@ def open_dialog(kind: str, subject: object) -> NoReturn:
     st.rerun()
 
 
-def button(kind: str, subject: object, label: str, *, key: str, icon: str, effect: str, blocked: str | None) -> None:
+def button(
+    kind: str, subject: object, label: str, *, key: str, icon: str, effect: str, blocked: str | None,
+    is_destructive: bool = False,
+) -> None:  # fmt: skip
     """Opens the dialog of the subject on the next full run; `blocked`: why it is off."""
-    help_text = markdown_safe(blocked or effect)
-    if st.button(markdown_safe(label), key=key, icon=icon, disabled=bool(blocked), help=help_text):
+    help_text, shown = markdown_safe(blocked or effect), markdown_safe(label)
+    shown = f":red[{shown}]" if is_destructive and not blocked else shown
+    if st.button(shown, key=key, icon=icon, disabled=bool(blocked), help=help_text):
         open_dialog(kind, subject)
 
 
@@ -45,7 +61,12 @@ def dialog(
         st.toast(message, icon=":material/check:")
     subject: Subject | None = st.session_state.get(_pending(kind))
     if subject is not None:
-        st.dialog(markdown_safe(title(subject)), width=width, on_dismiss=lambda: close(kind))(body)(subject)
+
+        def drawn(subject: Subject) -> None:
+            body(subject)
+            _focus(key=f"{kind}_focus", height=1)
+
+        st.dialog(markdown_safe(title(subject)), width=width, on_dismiss=lambda: close(kind))(drawn)(subject)
 
 
 def reason(
@@ -68,7 +89,8 @@ def reason(
         return None
     if why and why.strip() and (name or "").strip() == typed:
         return why.strip()
-    st.error(_MISSING[bool(typed)], icon=":material/edit:")
+    missing = "A reason and the name are needed." if typed else "A reason is needed: it goes into the audit trail."
+    st.error(missing, icon=":material/edit:")
     return None
 
 
@@ -78,10 +100,18 @@ def ask(kind: str, refused: str, *, label: str, typed: str, job: Callable[[str],
     if refused:
         st.warning(markdown_safe(refused), icon=":material/block:")
     elif silent := viewer.why_no_job():
-        st.warning(markdown_safe(sentence(silent)), icon=":material/cloud_off:")
+        st.warning(f"{markdown_safe(sentence(silent))} Start one in a terminal:", icon=":material/cloud_off:")
+        st.code("weir host", language="bash")
+        st.button("Look again", key=f"{kind}_again", icon=":material/refresh:")
     elif why := reason(kind, label=label, typed=typed):
-        services.store().jobs.submit(job(why), now=services.now())
+        submitted = services.store().jobs.submit(job(why), now=services.now())
+        st.session_state[last_job(kind)] = submitted.job_id
         asked(kind, done)
+
+
+def last_job(kind: str) -> str:
+    """Where the session keeps the job that this viewer asked for last."""
+    return f"_{kind}_job"
 
 
 def asked(kind: str, message: str) -> NoReturn:

@@ -14,7 +14,7 @@ from app.ui import lists
 from app.ui.figures import classification_badge, layer_badge, team_badge
 from app.ui.lake import LakeReading, OpenTable
 from app.ui.live import VIEWERS, empty_lake, paced, redrawn
-from app.ui.table_acts import act_dialog
+from app.ui.table_acts import act_dialog, asked_act
 from app.ui.view.theme import operation_text
 from app.ui.view.words import folders_and_name, markdown_safe
 from app.ui.work import spinner
@@ -175,6 +175,7 @@ def table_header(
     opened = _open(name, pinned if versioned else None, page, otherwise)
     st.set_page_config(page_title=f"{opened.ref.name} · {navigation.title(page)} · Weir")
     _title_row(opened, page, versioned=versioned)
+    asked_act(opened.ref)
     if not opened.is_latest:
         _pinned_band(opened)
     elif versioned and (odd := state.odd_version()):

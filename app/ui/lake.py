@@ -6,17 +6,22 @@ has arrived, and how much is still to come. Totals say what they could not count
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from app.columns import Column
+from app.ui.view.words import sentence
 from backend.format import age_s, bytes_text, count_text, cut, percent, things
-from backend.health.rules import merge_gain, small_files_text
+from backend.health.model import HealthEvidence, MaintenanceRun, Recommendation, Severity
+from backend.health.rules import gain_text, merge_gain, severity_of, small_files_text
 from backend.lake.catalog import Listing
 from backend.lake.find import MOST_MATCHES, FoundTable, Match, Where
 from backend.lake.model import Snapshot, TableCard, TableRef, UnreadableTable
+
+if TYPE_CHECKING:  # what judges tables, no reader of the lake loads
+    from backend.health.health import JudgedTable
 
 PATIENCE_S = 1.5  # a small lake is waited for, so that its pages are whole at once
 BIG_PATIENCE_S = 0.5  # so is a big one whose cards another process kept
@@ -233,6 +238,63 @@ def table_columns(now: datetime, small_file_ratio: float) -> tuple[Column[Table]
         Column("Small files", of_card(lambda card: small_files_text(merge_gain(card))),
                help=f"{small} worth a remark.", width=88),
         Column("Last commit", age, "ago", "How long ago anything was committed."),
+    )  # fmt: skip
+
+
+GLYPHS = {Severity.CRITICAL: "✕", Severity.WARNING: "▲", Severity.NOTE: "●", Severity.FINE: "✓"}
+PENDING, UNKNOWN_STATE = "… being judged", "? unknown"
+
+
+def health_columns(now: datetime, judged: "Mapping[str, JudgedTable]") -> tuple[Column[Table], ...]:
+    """What maintenance finds of a table: what its card tells at once, then its judgement in `judged`, by address."""
+
+    def problem(table: Table) -> str:
+        if isinstance(table, UnreadableTable):
+            return table.reason
+        return judged[table.ref.uri].problem if table.ref.uri in judged else ""
+
+    def judgement(table: Table) -> str:
+        of_card = severity_of(table)
+        severity = None if of_card is Severity.FINE else of_card
+        if (health := judged.get(table.ref.uri)) is not None:
+            severity = health.severity if health.evidence else None
+        if severity is None:
+            return UNKNOWN_STATE if problem(table) else PENDING
+        return f"{GLYPHS[severity]} {severity.value}"
+
+    def advice(table: Table) -> Recommendation | None:
+        health = judged.get(table.ref.uri)
+        return health.recommendations(now)[0] if health and health.evidence else None
+
+    def finding(table: Table) -> str | None:
+        if first := advice(table):
+            return first.finding
+        return problem(table) or (gain_text(merge_gain(table)) if judgement(table) != PENDING else None)
+
+    def next_step(table: Table) -> str | None:
+        if isinstance(table, UnreadableTable):
+            return table.hint
+        first = advice(table)  # the table's own page has all
+        return sentence(first.next_step.split(". ")[0]) if first else None
+
+    def of_evidence(value: Callable[[HealthEvidence], object]) -> Callable[[Table], object]:
+        return lambda table: (
+            value(health.evidence) if (health := judged.get(table.ref.uri)) and health.evidence else None
+        )
+
+    def since(run: MaintenanceRun | None) -> float | None:
+        return age_s(run.at, now) if run else None
+
+    return (
+        Column("Judgement", judgement),
+        Column("Finding", finding, width=395),
+        Column("Next step", next_step, width=338, on="page"),
+        Column("Spared", lambda table: merge_gain(table).spared if isinstance(table, TableCard) else None, "count",
+               "Files that a full read need no longer open after merging"),
+        Column("Last OPTIMIZE", of_evidence(lambda evidence: since(evidence.last_optimize)), "ago"),
+        Column("Last VACUUM", of_evidence(lambda evidence: since(evidence.last_vacuum)), "ago"),
+        Column("Since checkpoint", of_evidence(lambda evidence: evidence.log.commits_since_checkpoint), "count",
+               "Commits that readers replay one by one"),
     )  # fmt: skip
 
 

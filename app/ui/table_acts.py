@@ -1,38 +1,70 @@
 """Acts on a table from any of its pages: a button where the finding stands, one dialog for all, and the way back.
 
-Rule: the dialog says in figures what will happen, then asks. A click asks the stream host, which looks at the table
-again, does it, and proves it; the Acts page shows how far it is.
+Rule: the dialog says in figures what will happen, then asks; a refusal offers what lifts it. A click asks the stream
+host, which looks at the table again, does it, and proves it: the page that asked shows how far it is and the proof.
 """
 
 from dataclasses import replace
 
 import streamlit as st
 
-from app import cache, errors, services, state, viewer
-from app.navigation import Params, table_link
+from app import cache, errors, navigation, services, state, viewer
 from app.ui import dialogs
-from app.ui.view.acts import ACTS, act_title, loss_text, preview_lines
-from app.ui.view.words import markdown_safe, sentence
-from backend.changes.model import VersionDiff
+from app.ui.live import live
+from app.ui.view.acts import ACTS, act_title, act_words, job_clock, loss_text, preview_lines, result_lines
+from app.ui.view.words import job_words, markdown_safe, sentence
+from app.ui.work import follow_job, spinner
+from backend.changes.key import key_memory
+from backend.changes.model import Question, VersionDiff
 from backend.errors import LakehouseError
+from backend.jobs.model import Job, JobState
 from backend.lake.files.file_sizes import partition_codes
 from backend.lake.history.history import resolve_version
 from backend.lake.model import TableRef
 from backend.lake.storage.folder import normal_uri
 from backend.lake.table.schema import column_names, partition_values
 from backend.maintenance.alter import read_column, read_pair
-from backend.maintenance.model import Alter, Arguments, Clone, Optimize, Repair, Restore, Rewind, TableAct, act_job
+from backend.maintenance.model import (
+    ActResult,
+    Alter,
+    Arguments,
+    Clone,
+    Drop,
+    Lift,
+    Optimize,
+    Purge,
+    Repair,
+    Restore,
+    Rewind,
+    TableAct,
+    Vacuum,
+    act_job,
+)
 from backend.streams.requeue import parse_repairs
+from backend.streams.verdict import StreamStatus, why_not_stopped
 
 _ACT = "table_act"
 WHOLE = "All of the table"
+_COMPARE_S = 5.0  # so long a viewer waits for rows that nobody asked to compare
+_LIFTED_ON = {  # by the verb of what lifts a refusal: the page that does it, and the button to there
+    "start": ("stream", "Open stream {}"),
+    "unpin": ("versions", "Pins of {}"),
+    "versions": ("versions", "Versions of {}"),
+    "restore": ("versions", "Restore {} alone"),
+    "alter": ("properties", "Properties of {}"),
+    "drop": ("properties", "Open {} to drop it"),
+    "repair": ("changes", "Repair rows of {}"),
+}
 
 
 def act_button(ref: TableRef, version: int, arguments: Arguments, *, key: str, label: str = "") -> None:
     """Opens the dialog on the next full run; off where nobody may act here. `label`: not the act's own."""
     look, effect = ACTS[arguments.kind], "Says first what it will do, and asks for a reason"
     act, blocked = TableAct(ref.uri, ref.name, version, arguments), viewer.read_only_reason()
-    dialogs.button(_ACT, act, f"{label or look.label}…", key=key, icon=look.icon, effect=effect, blocked=blocked)
+    dialogs.button(
+        _ACT, act, f"{label or look.label}…", key=key, icon=look.icon, effect=effect, blocked=blocked,
+        is_destructive=isinstance(arguments, Vacuum | Drop | Purge),
+    )  # fmt: skip
 
 
 def is_written_here(uri: str) -> bool:
@@ -43,7 +75,13 @@ def is_written_here(uri: str) -> bool:
 
 def act_dialog() -> None:
     """Called once by every page with such buttons: says what was just asked, and opens the dialog that is due."""
-    dialogs.dialog(_ACT, _dialog, title=lambda act: f"{act_title(act.kind, act.name)}?", width="large")
+    dialogs.dialog(_ACT, _dialog, title=_title, width="large")
+
+
+def _title(act: TableAct) -> str:
+    """ "Restore silver/orders to v12?"."""
+    to = f" to v{act.arguments.to_version}" if isinstance(act.arguments, Restore | Rewind) else ""
+    return f"{act_title(act.kind, act.name)}{to}?"
 
 
 def _dialog(act: TableAct) -> None:
@@ -51,21 +89,100 @@ def _dialog(act: TableAct) -> None:
         arguments = _chosen(act)
         if isinstance(arguments, str):
             st.caption(arguments)
+            st.button("Preview", key="act_show", icon=":material/visibility:")  # a click elsewhere takes what was typed
             return
         asked = replace(act, arguments=arguments)
-        planned = cache.act_preview(asked)
-        st.markdown("\n".join(f"- {markdown_safe(line)}" for line in preview_lines(planned)))
-        if planned.refused:
-            cache.act_preview.clear(asked)  # whoever does what it says opens the dialog again at once
-        title = act_title(asked.kind, act.name)
+        planned, lost = cache.act_preview(asked), ""
+        if isinstance(arguments, Restore | Rewind) and not planned.refused:
+            ref = services.lake().find(act.uri)
+            lost = sentence(loss_text(compared_soon(ref, arguments.to_version, act.version)))
+        lines = [*filter(None, [lost]), *preview_lines(planned)]
+        st.markdown("\n".join(f"- {markdown_safe(line)}" for line in lines))
         dialogs.ask(
             _ACT,
             f"{sentence(planned.refused)} {sentence(planned.way_out)}".strip(),
             label=ACTS[asked.kind].label,
             typed=act.name if planned.typed else "",
             job=lambda reason: act_job(planned.act, actor=viewer.actor(), reason=reason),
-            done=f"{title}: asked for. Its host does it next; Acts shows how far it is.",
+            done=f"{act_title(asked.kind, act.name)}: asked for. Its host does it next.",
         )
+        if planned.refused:
+            cache.act_preview.clear(asked)  # whoever does what it says is not refused again
+            for lift in planned.lifts:
+                _offer(lift)
+            st.button("Close", key="act_close", on_click=dialogs.close, args=(_ACT,))
+
+
+def _offer(lift: Lift) -> None:
+    """The control that lifts a refusal: here, or the way to it."""
+    subject = lift.subjects[0]
+    if lift.verb == "stop":
+        _stop(lift.subjects)
+    elif lift.verb == "cancel":
+        if st.button(f"Cancel job {markdown_safe(subject)}", key="lift_cancel", icon=":material/cancel:"):
+            jobs, reason = services.store().jobs, "it stood against an act on its table"
+            jobs.cancel(subject, actor=viewer.actor(), reason=reason, now=services.now())
+            st.rerun()
+    else:
+        page, label = _LIFTED_ON[lift.verb]
+        if st.button(markdown_safe(label.format(subject)), key=f"lift_{lift.verb}", icon=":material/arrow_forward:"):
+            dialogs.close(_ACT)
+            at = lift.subjects[-1] if lift.verb in ("unpin", "restore") else None
+            navigation.go(page, {state.STREAM if page == "stream" else state.TABLE: subject, state.AT: at})
+
+
+def _stop(names: tuple[str, ...]) -> None:
+    """Stops the streams that stand against the act; the dialog goes on once they have stopped."""
+
+    def running() -> list[StreamStatus]:
+        streams = cache.streams_reading().streams
+        return [status for status in streams if status.declaration.name in names and why_not_stopped(status)]
+
+    def stopping() -> None:
+        if not (left := running()):
+            st.rerun(scope="app")
+        names, silent = ", ".join(status.declaration.name for status in left), viewer.why_no_job()
+        st.caption(markdown_safe(f"Stopping {names} … {sentence(silent or '')}"))
+
+    if all(status.desired and status.desired.wants_stop for status in running()):
+        live(stopping, key="act_stopping", every_s=1.0)
+    elif reason := dialogs.reason(_ACT, label=f"Stop {', '.join(names)}"):
+        store = services.store()
+        store.request_all(names, "stop", reason=reason, actor=viewer.actor(), now=store.now(), overrides={})
+        cache.forget_streams()
+        st.rerun()
+
+
+# how far an act is, and what it did ------------------------------------------------------------------------------
+
+
+def asked_act(ref: TableRef) -> None:
+    """The act that this viewer asked for last, on the pages of its table: how far it is, then the proof."""
+    job_id = st.session_state.get(dialogs.last_job(_ACT))
+    job = services.store().jobs.get(job_id) if job_id else None
+    if job and TableAct.parse(job.request).uri == ref.uri:
+        show_act(job, page="the table's page")
+        if job.state.is_over:
+            st.button("Close", key="asked_close", on_click=st.session_state.pop, args=(dialogs.last_job(_ACT),))
+
+
+def show_act(job: Job, *, page: str) -> None:
+    """Of one act what was asked and when, how far it is, or what it did with the proof. `page`: as a sentence calls
+    it."""
+    act = TableAct.parse(job.request)
+    with st.container(border=True, key="one_act"), errors.boundary():
+        st.markdown(f"**{markdown_safe(act_title(job.kind, act.name))}** · {markdown_safe(act_words(act))}")
+        st.caption(markdown_safe(f"{job.actor}: {job.reason} · {job_clock(job, services.now())}"))
+        if not job.state.is_over:
+            follow_job(job.job_id, page=page, every_s=1.0)
+        elif job.state is JobState.DONE:
+            result = ActResult.of(job)
+            st.markdown("\n".join(f"- {markdown_safe(line)}" for line in result_lines(result)))
+            if result.version is not None:
+                navigation.table_link(act.name, "History", {state.VERSION: None}, page="history")
+        else:
+            words = f"{job.error} {job.hint}".strip() or job_words(job, now=services.now())
+            st.error(markdown_safe(words), icon=":material/error:")
 
 
 # what is chosen in the dialog ------------------------------------------------------------------------------------
@@ -87,7 +204,7 @@ def _chosen(act: TableAct) -> Arguments | str:
             target = st.text_input("Where to", key="act_target", placeholder=f"{act.name}_copy", help=help_text) or ""
             shallow = st.checkbox("Shallow: reads the data files of this table", key="act_shallow")
             if not target.strip():
-                return "Say where to, and press Enter."
+                return "Say where to, then preview it."
             return replace(asked, target=target.strip(), shallow=shallow)
         case Repair() as asked:
             return _repair(act, asked)
@@ -113,7 +230,7 @@ def _optimize(act: TableAct, asked: Optimize) -> Optimize:
 
 def _stops_writers(act: TableAct) -> bool:
     label = "Stop the streams that write it meanwhile, and start them again after"
-    return is_written_here(act.uri) and st.checkbox(label, key="act_stops_writers")
+    return is_written_here(act.uri) and st.checkbox(label, value=True, key="act_stops_writers")
 
 
 def _repair(act: TableAct, asked: Repair) -> Repair | str:
@@ -129,7 +246,7 @@ def _repair(act: TableAct, asked: Repair) -> Repair | str:
     )  # fmt: skip
     stops = _stops_writers(act)
     if not (where or "").strip() or not given:
-        return "Say which rows, and what to do with them, then press Enter."
+        return "Say which rows, and what to do with them, then preview it."
     if version:
         lake = services.lake()
         number = resolve_version(lake, lake.find(act.uri), version, viewer.clock())
@@ -143,7 +260,7 @@ def _alter(act: TableAct) -> Alter | str:
     metadata = services.lake().snapshot(services.lake().find(act.uri)).metadata
     example, help_text = "delta.appendOnly = true", "One line a property: key = value"
     given = st.text_area("Set", key="act_set", height=90, placeholder=example, help=help_text)
-    unset = st.multiselect("Take away", sorted(metadata.configuration), key="act_unset")
+    unset = st.multiselect("Remove", sorted(metadata.configuration), key="act_unset")
     pairs = [line.partition("=") for line in (given or "").splitlines() if line.strip()]
     asked = Alter({key.strip(): value.strip() for key, _, value in pairs}, tuple(unset))
     before, example = metadata.description or "", "discount decimal(10,2) COMMENT 'of the order'"
@@ -159,7 +276,7 @@ def _alter(act: TableAct) -> Alter | str:
             asked = replace(asked, add_columns={name: kind}, column_comments={name: text} if text else {})
         if constraint.strip():
             asked = replace(asked, add_constraints=dict([read_pair(constraint, such_as=such_as)]))
-    return "Say what is to change, and press Ctrl+Enter." if asked == Alter() else asked
+    return "Say what is to change, then preview it." if asked == Alter() else asked
 
 
 # back to a former version ---------------------------------------------------------------------------------------------
@@ -169,6 +286,7 @@ def way_back(ref: TableRef, latest: int, to_version: int, since: VersionDiff | N
     """Back to `to_version`: the table alone, or with the stream that writes it. `since`: what differs between that and
     the latest version, where somebody compared them."""
     is_streamed = is_written_here(ref.uri)
+    since = since or compared_soon(ref, to_version, latest)
     with st.container(border=True, key="way_back"):
         st.markdown(f"**Back to v{to_version}**")
         asked = Restore(to_version, keeps_properties=True, stops_writers=is_streamed)
@@ -187,5 +305,22 @@ def way_back(ref: TableRef, latest: int, to_version: int, since: VersionDiff | N
                 act_button(ref, latest, Restore(to_version), key="restore")
                 if is_streamed:
                     act_button(ref, latest, Rewind(to_version), key="rewind")
-            ends: Params = {state.FROM: latest, state.TO: to_version, state.ACROSS_REPLACE: "true"}
-            table_link(ref.name, f"What going back to v{to_version} changes", ends, page="changes")
+            ends: navigation.Params = {state.FROM: latest, state.TO: to_version, state.ACROSS_REPLACE: "true"}
+            navigation.table_link(ref.name, f"What going back to v{to_version} changes", ends, page="changes")
+
+
+def compared_soon(ref: TableRef, first: int, second: int, where: str | None = None) -> VersionDiff | None:
+    """Two versions compared, where that is little work and soon done. `where`: which rows, by SQL over one."""
+    limits, lake, differences = services.settings().lake, services.lake(), cache.differences()
+    remembered = key_memory(services.settings().home).known(ref)
+    question = Question(
+        ref, first, second, remembered_key=remembered, row_limit=limits.diff_rows, max_bytes=limits.diff_max_bytes,
+        across_replace=True, where=where,
+    )  # fmt: skip
+    try:
+        if not differences.log_part(lake, question).is_small:
+            return None
+        with spinner("Comparing rows …", of=f"rows {ref.uri} {first} {second}"):
+            return differences.soon(lake, question, _COMPARE_S)
+    except LakehouseError:
+        return None  # Changes says why, where the link leads

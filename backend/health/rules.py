@@ -116,7 +116,7 @@ def small_files_text(gain: MergeGain) -> str:
 
 
 def fine_text(gain: MergeGain) -> str:
-    return f"Fine: {things(gain.num_files, 'file')}, {bytes_text(gain.size_bytes)}"
+    return f"{things(gain.num_files, 'file')}, {bytes_text(gain.size_bytes)}: nothing to merge"
 
 
 def merge_gain(card: TableCard) -> MergeGain:

@@ -14,7 +14,7 @@ from backend.format import cut, things
 from backend.lake.model import Metadata, Snapshot
 from backend.lake.table.properties import changed_properties, explain_properties, is_on
 from backend.lake.table.schema import column_kinds, column_names, constraints, spelled
-from backend.maintenance.model import RESTORE_BACK, ActPreview, Alter, RowsHit, TableAct
+from backend.maintenance.model import RESTORE_BACK, ActPreview, Alter, Lift, RowsHit, TableAct
 from backend.maintenance.readers import Users
 from backend.sql.expression import check_row_condition
 
@@ -156,19 +156,19 @@ def plan_alter(snapshot: Snapshot, asked: Alter, violating: Mapping[str, RowsHit
     changed = changed_properties(now, after)
     effect = "; ".join([*([f"properties change: {', '.join(changed)}"] if changed else []), *_changes(metadata, asked)])
     rows = {row.key: row for row in explain_properties(replace(metadata, configuration=after))}
-    refused, way_out = "", ""
+    refused, way_out, lifts = "", "", tuple[Lift, ...]()
     if wrong := [f"{key}: {rows[key].problem}" for key in asked.set_properties if key in rows and rows[key].problem]:
         refused, way_out = "; ".join(wrong), "correct the spelling"
     elif own := [key for key in (*asked.set_properties, *asked.unset_properties) if key.startswith(_NO_PROPERTIES)]:
         refused = f"{', '.join(own)}: engines keep it themselves"
-        way_out = "for constraints: --add-constraint, --drop-constraint"
+        way_out = "add or drop the constraint instead"
     elif users.writers and (asked.rename_columns or asked.drop_columns):
         streams = ", ".join(dict.fromkeys(writer.stream for writer in users.writers))
         refused = f"{streams} writes the table, and which columns is not declared: its next start may fail"
         way_out = "change what it writes, and leave it out of host.pipelines while the column goes"
     elif hits := [name for name, hit in violating.items() if hit.rows]:
         refused = "; ".join(f"{things(violating[name].rows, 'row')} violate {name}" for name in hits)
-        way_out = f"repair them first: weir repair {snapshot.ref.name} --where …"
+        way_out, lifts = "repair them first", (Lift("repair", (snapshot.ref.name, "--where", "…")),)
     elif not effect:
         refused = "it is so already"
     counted = [hit.rows for hit in violating.values()]
@@ -187,6 +187,7 @@ def plan_alter(snapshot: Snapshot, asked: Alter, violating: Mapping[str, RowsHit
         way_back=_way_back(snapshot, asked, changed_properties(after, now)),
         refused=refused,
         way_out=way_out,
+        lifts=lifts,
         typed=bool(asked.drop_columns),
     )
 

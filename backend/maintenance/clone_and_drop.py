@@ -24,7 +24,7 @@ from backend.lake.retention.runs import judge
 from backend.lake.storage.folder import is_remote, is_within, normal_uri
 from backend.lake.storage.storage import Storage
 from backend.lake.table.schema import columns
-from backend.maintenance.model import ActPreview, Clone, Drop, Purge, TableAct, Undrop
+from backend.maintenance.model import ActPreview, Clone, Drop, Lift, Purge, TableAct, Undrop
 from backend.maintenance.places import why_read_only, why_taken
 from backend.maintenance.readers import Users
 from backend.settings import Settings
@@ -48,7 +48,7 @@ def preview_clone(settings: Settings, lake: Lake, latest: Snapshot, asked: Clone
     then = lake.snapshot(ref, version)
     travel = judge_version(judge(lake.retention_facts(ref), now), version).time_travel
     names = target.removeprefix(Storage(settings).root_of(target)).strip("/").split("/")
-    refused, way_out = "", ""
+    refused, way_out, lifts = "", "", tuple[Lift, ...]()
     if why_read_only(settings, target):
         refused, way_out = f"{target} is read-only (lake.read_only_roots)", "copy to another root"
     elif not names[0] or any(name.startswith((".", "_")) for name in names):
@@ -57,7 +57,7 @@ def preview_clone(settings: Settings, lake: Lake, latest: Snapshot, asked: Clone
     elif taken := why_taken(settings, target):
         refused, way_out = f"{target}: {taken}", f"choose another place; {ref.name} is not copied over anything"
     elif travel.verdict is Reach.NO:
-        refused, way_out = travel.reasons[0], "choose a later version"
+        refused, way_out, lifts = travel.reasons[0], "choose a later version", (Lift("versions", (ref.name,)),)
     files = f"{things(then.num_files, 'file')} ({bytes_text(then.size_bytes)})"
     written, notes, risks = f"{files} are written anew", tuple(_left_behind(then)), tuple[str, ...]()
     if asked.shallow:
@@ -72,6 +72,7 @@ def preview_clone(settings: Settings, lake: Lake, latest: Snapshot, asked: Clone
         way_back=f"delete the folder {target}: nothing else changed",
         refused=refused,
         way_out=way_out,
+        lifts=lifts,
     )
 
 
@@ -149,14 +150,15 @@ def plan_drop(settings: Settings, latest: Snapshot, users: Users) -> ActPreview:
     """Pure, but for the root of the table."""
     ref, root = latest.ref, Storage(settings).root_of(latest.ref.uri)
     reading = (reader.stream for reader in users.readers if not reader.stopped)
-    running, refused, way_out = ", ".join(dict.fromkeys((*users.running_writers, *reading))), "", ""
+    running, refused, way_out = tuple(dict.fromkeys((*users.running_writers, *reading))), "", ""
+    lifts = tuple[Lift, ...]()
     if ref.uri == root:
         refused, way_out = "it is a root of the lake itself", "take the root out of lake.roots"
     elif running:
-        refused = f"running streams read or write it: {running}"
-        way_out = f"stop them first: weir stop {running.replace(',', '')}"
+        refused, way_out = f"running streams read or write it: {', '.join(running)}", "stop them first"
+        lifts = (Lift("stop", running),)
     elif users.kept:
-        refused, way_out = users.kept[0].reason, users.kept[0].way_out
+        refused, way_out, lifts = users.kept[0].reason, users.kept[0].way_out, (users.kept[0].lift,)
     notes = ["every version goes along, and nothing is deleted: the same bytes stay in use"]
     if is_remote(ref.uri):
         notes.append(f"an object store moves by copying: {bytes_text(latest.size_bytes)} and more are read and written")
@@ -169,9 +171,10 @@ def plan_drop(settings: Settings, latest: Snapshot, users: Users) -> ActPreview:
         _figures(latest),
         tuple(notes),
         tuple(risks),
-        way_back=f"weir undrop {ref.name}, until somebody purges it",
+        way_back="an undrop, until somebody purges it",
         refused=refused,
         way_out=way_out,
+        lifts=lifts,
         typed=True,
     )
 
@@ -180,21 +183,22 @@ def preview_dropped(settings: Settings, asked: Undrop | Purge) -> ActPreview:
     """What an undrop or a purge would do; raises `TableNotFoundError` where the dropped table is not there any more."""
     table = find_dropped(settings, asked.dropped)
     was = f"dropped {utc_text(datetime.fromisoformat(table.dropped_at))} by {table.actor}: {table.reason}"
-    brings_back = isinstance(asked, Undrop)
+    brings_back, lifts = isinstance(asked, Undrop), tuple[Lift, ...]()
     refused, way_out = "", ""
     if why := why_read_only(settings, table.uri):
         refused, way_out = why, "act where it may be changed"
     elif brings_back and (taken := why_taken(settings, table.uri)):
-        refused, way_out = f"{table.uri}: {taken}", "move that away first"
+        refused, way_out, lifts = f"{table.uri}: {taken}", "move that away first", (Lift("drop", (table.name,)),)
     becomes = f"comes back to {table.uri}" if brings_back else "is deleted with all versions"
     return ActPreview(
         TableAct(table.uri, table.name, table.version, replace(asked, dropped=table.job_id)),
         f"{table.name}, {_amount(table)}, {becomes}",
         _figures(table),
         (was,),
-        way_back=f"weir drop {table.name}" if brings_back else "none: it is gone for good",
+        way_back="another drop" if brings_back else "none: it is gone for good",
         refused=refused,
         way_out=way_out,
+        lifts=lifts,
         typed=not brings_back,
     )
 

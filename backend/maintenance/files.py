@@ -19,7 +19,7 @@ from backend.lake.lake import Lake
 from backend.lake.model import Snapshot
 from backend.lake.retention.runs import DELETED_FILES, retention_of
 from backend.lake.table.schema import column_names, partition_values
-from backend.maintenance.model import RESTORE_BACK, ActPreview, Optimize, TableAct, Vacuum
+from backend.maintenance.model import RESTORE_BACK, ActPreview, Lift, Optimize, TableAct, Vacuum
 from backend.maintenance.readers import Users
 from backend.settings import Settings
 
@@ -151,10 +151,11 @@ def _check_columns(snapshot: Snapshot, asked: Optimize) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Why files must stay, and what helps. `unknown`: nobody can tell which files they are."""
+    """Why files must stay, what helps, and by which act. `unknown`: nobody can tell which files they are."""
 
     reason: str
     way_out: str = ""
+    lift: Lift | None = None
     unknown: bool = False
 
 
@@ -166,7 +167,9 @@ def preview_vacuum(lake: Lake, snapshot: Snapshot, asked: Vacuum, users: Users, 
     act = TableAct(snapshot.ref.uri, snapshot.ref.name, snapshot.version, asked)
     retention = retention_of(snapshot.metadata.configuration, DELETED_FILES)
     if retention.duration is None:
-        return ActPreview(act, "", refused=f"{DELETED_FILES} is {retention.words}", way_out="set it to an interval")
+        lifts = (Lift("alter", (snapshot.ref.name,)),)
+        wrong = f"{DELETED_FILES} is {retention.words}"
+        return ActPreview(act, "", refused=wrong, way_out="set it to an interval", lifts=lifts)
     files = lake.folder_files(snapshot.ref).unneeded(removed_before=now - retention.duration)
     gone, all_needs = frozenset(files.paths), list[Need]()
     if gone:
@@ -179,17 +182,21 @@ def preview_vacuum(lake: Lake, snapshot: Snapshot, asked: Vacuum, users: Users, 
         risks.append(early)
         for writer in users.running_writers:
             helps = f"stop {writer} first, or raise {DELETED_FILES}"
-            needs.append(Need(f"{writer} may write it meanwhile, and {early}", helps))
+            needs.append(Need(f"{writer} may write it meanwhile, and {early}", helps, Lift("stop", (writer,))))
     by_time = f"Delta goes by a file's time on disk: one that was copied here counts from then, for {retention.words}"
     if not (needs or gone):
-        needs.append(Need("there is no file to delete", by_time))
+        return ActPreview(
+            act, "", {"files": 0, "size_bytes": 0, "files_kept": files.kept},
+            refused="there is no file to delete", way_out=by_time, typed=True,
+        )  # fmt: skip
     more = f" and {len(files.paths) - _NAMED:,} more" if len(files.paths) > _NAMED else ""
     return ActPreview(
         act,
         f"{things(len(files.paths), 'file')} ({bytes_text(files.size_bytes)}) are deleted for good",
         {"files": len(files.paths), "size_bytes": files.size_bytes, "files_kept": files.kept},
         (
-            *((f"they are {', '.join(files.paths[:_NAMED])}{more}", by_time) if gone else ()),
+            f"they are {', '.join(files.paths[:_NAMED])}{more}",
+            by_time,
             f"versions that were replaced more than {retention.words} ago can no longer be read",
             f"the rule is {DELETED_FILES}; no shorter retention is offered",
         ),
@@ -197,6 +204,7 @@ def preview_vacuum(lake: Lake, snapshot: Snapshot, asked: Vacuum, users: Users, 
         way_back="there is none: deleted files are gone",
         refused="; ".join(need.reason for need in needs),
         way_out="; ".join(dict.fromkeys(need.way_out for need in needs)),
+        lifts=tuple(dict.fromkeys(need.lift for need in needs if need.lift)),
         typed=True,
     )
 
@@ -206,7 +214,8 @@ def _of_streams(users: Users, deleted: frozenset[str]) -> Iterator[Need]:
         if hit := reader.unread & deleted:
             starting = f"start it in {reader.application}" if reader.application else "start it"
             reason = f"{reader.stream} has yet to read {things(len(hit), 'file')} that would be deleted"
-            yield Need(reason, f"{starting}, and let it catch up first")
+            lift = None if reader.application else Lift("start", (reader.stream,))
+            yield Need(reason, f"{starting}, and let it catch up first", lift)
         elif reader.unknown:
             yield Need(f"what {reader.stream} has yet to read is not known: {reader.unknown}", unknown=True)
     for stream in users.unreported_readers:
@@ -221,7 +230,9 @@ def _of_versions(lake: Lake, snapshot: Snapshot, users: Users, deleted: frozense
             yield Need(f"{kept.reason}; which files that needs is not known: {exc.message}", unknown=True)
             continue
         if hit:
-            yield Need(f"{kept.reason}; {things(len(hit), 'file')} of that version would be deleted", kept.way_out)
+            yield Need(
+                f"{kept.reason}; {things(len(hit), 'file')} of that version would be deleted", kept.way_out, kept.lift
+            )
 
 
 def _of_clones(lake: Lake, snapshot: Snapshot, deleted: frozenset[str], now: datetime) -> Iterator[Need]:
@@ -237,4 +248,4 @@ def _of_clones(lake: Lake, snapshot: Snapshot, deleted: frozenset[str], now: dat
             continue
         if hit:
             reason = f"{clone.name} is a shallow copy, and reads {things(len(hit), 'file')} that would be deleted"
-            yield Need(reason, f"drop it first: weir drop {clone.name}")
+            yield Need(reason, "drop it first", Lift("drop", (clone.name,)))

@@ -222,9 +222,18 @@ RESTORE_BACK = "RESTORE to v{0} takes it back"
 
 
 @dataclass(frozen=True, slots=True)
+class Lift:
+    """What lifts a refusal: a command by its verb, of streams, a table or a job first. A page has a control for it."""
+
+    verb: str
+    subjects: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ActPreview:
     """What an act would do. `figures`: counts and bytes by name, None where one is not known. `refused`: why it may not
-    be done, empty where it may; `way_out`: what helps then. `typed`: whether the table's name has to be typed."""
+    be done, empty where it may; `way_out`: what helps then, and `lifts`: by which acts. `typed`: whether the table's
+    name has to be typed."""
 
     act: TableAct
     effect: str
@@ -234,6 +243,7 @@ class ActPreview:
     way_back: str = ""
     refused: str = ""
     way_out: str = ""
+    lifts: tuple[Lift, ...] = ()
     typed: bool = False
 
 

@@ -35,6 +35,7 @@ from backend.maintenance.model import (
     Arguments,
     Clone,
     Drop,
+    Lift,
     Optimize,
     Purge,
     Repair,
@@ -175,13 +176,14 @@ def preview_repair(
         effect = f"rows that go: {hit.rows_text}; rows of {name} that come: {coming.rows_text}"
         notes += [coming.unknown, *(f"of those that come, {sample}" for sample in coming.samples)]
     notes.append(users.pause_note(stops_writers=asked.stops_writers))
-    refused, way_out = users.why_written(stops_writers=asked.stops_writers)
+    refused, way_out, lifts = users.why_written(stops_writers=asked.stops_writers)
     if no_source:
-        refused, way_out = no_source, way_on
+        refused, way_out, lifts = no_source, way_on, ()
     elif hit.rows == 0 and (coming is None or coming.rows == 0):
-        refused, way_out = "no row satisfies the condition", "look at the condition again"
-    elif is_on(snapshot.metadata.configuration, "delta.appendOnly"):
-        refused, way_out = "the table is append-only (delta.appendOnly)", "take the property away first"
+        refused, way_out, lifts = "no row satisfies the condition", "look at the condition again", ()
+    elif is_on(snapshot.metadata.configuration, key := "delta.appendOnly"):
+        refused, way_out = f"the table is append-only ({key})", "take the property away first"
+        lifts = (Lift("alter", (snapshot.ref.name, "--unset", key)),)
     return ActPreview(
         TableAct(snapshot.ref.uri, snapshot.ref.name, snapshot.version, asked),
         effect,
@@ -198,6 +200,7 @@ def preview_repair(
         way_back=RESTORE_BACK.format(snapshot.version),
         refused=refused,
         way_out=way_out,
+        lifts=lifts,
         typed=True,
     )  # fmt: skip
 
@@ -217,7 +220,7 @@ def _source(lake: Lake, snapshot: Snapshot, asked: Repair, now: datetime) -> tup
     here, there = column_kinds(snapshot.metadata), column_kinds(then.metadata)
     if odd := [column for column in {**here, **there} if here.get(column) != there.get(column)]:
         others = "; ".join(f"{c} {there.get(c, 'missing')}, here {here.get(c, 'missing')}" for c in odd)
-        way_out = "repair with --set, or change the columns first: weir alter"
+        way_out = "set new values instead, or change the columns first"
         return asked, then, f"the columns of {name} are others: {others}", way_out
     travel = judge_version(judge(lake.retention_facts(ref), now), version).time_travel
     if travel.verdict is Reach.NO:

@@ -17,7 +17,7 @@ from backend.lake.model import TableRef
 from backend.lake.retention.runs import DELETED_FILES, LOG_RETENTION, retention_of
 from backend.lake.storage.folder import normal_uri
 from backend.lake.table.properties import is_on
-from backend.maintenance.model import Arguments, Drop, Vacuum
+from backend.maintenance.model import Arguments, Drop, Lift, Vacuum
 from backend.settings import Settings
 from backend.store.store import ControlStore
 from backend.stream_model.backlog import SourceBacklog
@@ -66,13 +66,14 @@ class TableReader:
 
 @dataclass(frozen=True, slots=True)
 class KeptVersions:
-    """A version that somebody needs whole, or two of them with the changes between. `reason`: who, and why; `way_out`:
-    what lets them go."""
+    """A version that somebody needs whole, or two of them with the changes between. `reason`: who, and why; `way_out`
+    and `lift`: what lets them go."""
 
     first: int
     last: int
     reason: str
     way_out: str
+    lift: Lift
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,17 +96,17 @@ class Users:
         """Running writers that a host runs: an act may stop and start them."""
         return tuple(writer.stream for writer in self.writers if not writer.stopped and not writer.application)
 
-    def why_written(self, *, stops_writers: bool) -> tuple[str, str]:
-        """Why rows may not be changed while streams write them, and what helps. `stops_writers`: the act stops
-        its own."""
+    def why_written(self, *, stops_writers: bool) -> tuple[str, str, tuple[Lift, ...]]:
+        """Why rows may not be changed while streams write them, what helps, and by which acts. `stops_writers`: the
+        act stops its own."""
         ours = self.stoppable_writers
         others = [name for name in self.running_writers if name not in ours]
         if others:
-            return f"{', '.join(others)} of another application may write it meanwhile", "stop it there first"
+            return f"{', '.join(others)} of another application may write it meanwhile", "stop it there first", ()
         if ours and not stops_writers:
-            way_out = f"let the act stop it meanwhile (--stop-writers), or stop it first: weir stop {ours[0]}"
-            return f"{', '.join(ours)} may write it meanwhile", way_out
-        return "", ""
+            lifts = (Lift("stop", ours),)
+            return f"{', '.join(ours)} may write it meanwhile", "let the act stop it meanwhile, or stop it first", lifts
+        return "", "", ()
 
     def pause_note(self, *, stops_writers: bool) -> str:
         """ "silver_orders is stopped first, and started again after"; empty where none has to be."""
@@ -167,7 +168,7 @@ def _pinned(store: ControlStore, ref: TableRef, now: datetime) -> Iterator[KeptV
         if not pin.holds(now):
             continue
         reason = f"v{pin.version} is pinned by {pin.actor}: {pin.reason}"
-        yield KeptVersions(pin.version, pin.version, reason, f"unpin it: weir unpin {ref.name} {pin.version}")
+        yield KeptVersions(pin.version, pin.version, reason, "unpin it", Lift("unpin", (ref.name, str(pin.version))))
 
 
 def _read_by_jobs(store: ControlStore, ref: TableRef) -> Iterator[KeptVersions]:
@@ -179,11 +180,10 @@ def _read_by_jobs(store: ControlStore, ref: TableRef) -> Iterator[KeptVersions]:
             ranges = list(_read_by(job, ref))
         except (LakehouseError, ValueError, KeyError, TypeError):
             continue  # of another Weir, or a stranger: no host here answers it
-        way_out = f"let job {job.job_id} end, or cancel it: weir cancel {job.job_id}"
         for first, last in ranges:
             names = " and ".join(f"v{version}" for version in dict.fromkeys((first, last)))
             reason = f"job {job.job_id} of {job.actor} {_DOES[job.kind]} {names}"
-            yield KeptVersions(first, last, reason, way_out)
+            yield KeptVersions(first, last, reason, "let it end, or cancel it", Lift("cancel", (job.job_id,)))
 
 
 def _read_by(job: Job, ref: TableRef) -> Iterator[tuple[int, int]]:

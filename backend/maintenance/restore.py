@@ -24,7 +24,7 @@ from backend.lake.retention.answers import Reach, judge_version
 from backend.lake.retention.runs import FilesSeen, judge
 from backend.lake.storage.storage import declared_folder
 from backend.lake.table.properties import changed_properties
-from backend.maintenance.model import RESTORE_BACK, ActPreview, Restore, Rewind, TableAct
+from backend.maintenance.model import RESTORE_BACK, ActPreview, Lift, Restore, Rewind, TableAct
 from backend.maintenance.readers import Users
 from backend.search.notice import notice_text
 from backend.settings import Settings
@@ -76,11 +76,12 @@ def preview_restore(
         notes.append(f"promised until {utc_text(answer.until)}, which has passed")
     elif answer.until is not None:
         notes.append(f"possible until {utc_text(answer.until)}")
-    refused, way_out = users.why_written(stops_writers=asked.stops_writers)
+    refused, way_out, lifts = users.why_written(stops_writers=asked.stops_writers)
     if asked.to_version == now.version:
-        refused, way_out = "it is the latest version", ""
+        refused, way_out, lifts = "it is the latest version", "", (Lift("versions", (now.ref.name,)),)
     elif answer.verdict is Reach.NO:
         refused, way_out = answer.reasons[0], "choose a later version"
+        lifts = (Lift("versions", (now.ref.name,)),)
     rows = f"it then has {rows_text(then.num_rows)}"
     rows += "" if now.num_rows is None else f" (now {count_text(now.num_rows)})"
     return ActPreview(
@@ -96,6 +97,7 @@ def preview_restore(
         way_back=RESTORE_BACK.format(now.version),
         refused=refused,
         way_out=way_out,
+        lifts=lifts,
         typed=True,
     )  # fmt: skip
 
@@ -105,14 +107,15 @@ def _of_commits(count: int, undone: Sequence[Commit]) -> tuple[list[str], list[s
     changing = sorted((one for one in undone if one.may_change_rows), key=_weight, reverse=True)
     first = min((commit.version for commit in changing), default=0)  # for which people go back
     deletions = [commit for commit in changing if commit.operation == "DELETE" or commit.metrics.rows_deleted]
-    risks = [f"rows of a {_commit_text(commit)} come back" for commit in deletions[:_NAMED]]
+    took = [_commit_text(commit, CommitChanges.reported(commit).deleted) for commit in deletions[:_NAMED]]
     if len(deletions) > _NAMED:
-        risks.append(f"rows of {things(len(deletions) - _NAMED, 'more commit')} that took rows away come back")
+        took.append(things(len(deletions) - _NAMED, "more commit"))
+    risks = [f"rows come back that these took away: {'; '.join(took)}"] if took else []
     others = [commit for commit in changing if commit not in deletions]
     others.sort(key=lambda commit: commit.version > first)
     changed = f", {len(changing):,} of which changed rows" if len(changing) < len(undone) else ""
     notes = [f"it undoes {things(count, 'commit')}{changed}"]
-    return risks, notes + [f"it undoes {_commit_text(commit)}" for commit in others[:_NAMED]]
+    return risks, notes + [f"it undoes {_commit_text(commit, _weight(commit))}" for commit in others[:_NAMED]]
 
 
 def _of_metadata(now: Snapshot, then: Snapshot, asked: Restore, users: Users) -> Iterator[str]:
@@ -129,13 +132,13 @@ def _weight(commit: Commit) -> int:
     return sum(count or 0 for count in (counts.inserted, counts.updated, counts.deleted))
 
 
-def _commit_text(commit: Commit) -> str:
+def _commit_text(commit: Commit, num_rows: int | None) -> str:
     """ "v12 DELETE amount < 0 by anna, job nightly (1,204 rows)"."""
     condition = predicate_text(commit)
     by = f" by {commit.user}" if commit.user else ""
     stream = f" of stream {commit.origin.stream}" if commit.origin and commit.origin.stream else ""
     job = f", {commit.job}" if commit.job else ""
-    rows = f" ({things(weight, 'row')})" if (weight := _weight(commit)) else ""
+    rows = f" ({things(num_rows, 'row')})" if num_rows else ""
     named = f"v{commit.version} {commit.operation or 'commit'}{f' {condition}' if condition else ''}"
     return cut(f"{named}{stream}{by}{job}", _MOST_TEXT) + rows
 
@@ -197,7 +200,9 @@ def preview_rewind(
         restore = preview_restore(lake, table, plain, replace(users, readers=(), writers=()), now)
     except (StreamRefusedError, CheckpointError, StorageError) as exc:
         act = TableAct(table.ref.uri, table.ref.name, table.version, asked)
-        return ActPreview(act, "", refused=exc.message, way_out=exc.hint, typed=True)
+        alone = Lift("restore", (table.ref.name, "--to", str(asked.to_version)))
+        lifts = (Lift("stop", running),) if (running := users.stoppable_writers) else (alone,)
+        return ActPreview(act, "", refused=exc.message, way_out=exc.hint, lifts=lifts, typed=True)
     failed = next((check for check in checks if check.outcome is Outcome.FAILED), None)
     unsure = [check for check in checks if check.outcome in (Outcome.WARNING, Outcome.UNKNOWN)]
     batches = f"{back.batch + 1} to {back.last_batch}" if back.last_batch > back.batch + 1 else str(back.last_batch)
@@ -215,7 +220,7 @@ def preview_rewind(
         risks=(
             *restore.risks, *passing, *twice_outside(declared), *(f"{check.name}: {check.detail}" for check in unsure)
         ),
-        way_back=f"`weir reset {name} --level undo` takes both back",
+        way_back=f"a reset of {name} that undoes the last one takes both back",
         refused=restore.refused or (f"{failed.name}: {failed.detail}" if failed else ""),
         way_out=restore.way_out or (failed.remedy if failed else ""),
     )  # fmt: skip
@@ -230,7 +235,7 @@ def load_rewind(
     status = _writer(streams, users, table.ref.name)
     declared = status.declaration
     if why := why_not_stopped(status):
-        raise StreamRefusedError(f"{declared.name}: {why}", hint=f"weir stop {declared.name}")
+        raise StreamRefusedError(f"{declared.name}: {why}")
     checkpoint = read_checkpoint(folder := declared_folder(settings, declared.checkpoint_location))
     query, first = query_id(folder), asked.to_version + 1
     commits = lake.history(table.ref, starting_version=first, ending_version=asked.to_version + MOST_COMMITS)
@@ -238,7 +243,7 @@ def load_rewind(
     kept = sorted({*checkpoint.planned} & {*checkpoint.finished})
     if batch < 0:
         why = f"it is older than the first batch of {declared.name}"
-        raise StreamRefusedError(why, hint=f"--level full reads all again: weir reset {declared.name}")
+        raise StreamRefusedError(why, hint=f"a full reset of {declared.name} reads all again")
     if batch not in kept:
         oldest = f"batch {kept[0]} is the oldest" if kept else "there is none"
         why = f"the checkpoint of {declared.name} no longer keeps batch {batch}: {oldest}"
@@ -255,7 +260,7 @@ def _writer(streams: Sequence[StreamStatus], users: Users, table: str) -> Stream
     names = sorted({writer.stream for writer in users.writers})
     if len(names) != 1:
         why = f"{', '.join(names)} write it" if names else "no declared stream writes it"
-        raise StreamRefusedError(f"{table}: {why}", hint=f"`weir restore {table}` brings the table back alone")
+        raise StreamRefusedError(f"{table}: {why}", hint="a restore brings the table back alone")
     status = next(status for status in streams if status.declaration.name == names[0])
     if status.declaration.is_attached:
         why = f"another Spark application runs {names[0]}"
@@ -274,7 +279,7 @@ def _batches(commits: Iterable[Commit], query: str, stream: str) -> list[int]:
         if commit.origin.query_id != query:
             raise StreamRefusedError(
                 f"v{commit.version} was written before the checkpoint of {stream} was set aside, or by another query",
-                hint=f"choose a later version, or `weir reset {stream}`",
+                hint=f"choose a later version, or reset {stream}",
             )
         batches.append(commit.origin.batch_id)
     if not batches:

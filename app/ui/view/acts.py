@@ -3,8 +3,10 @@
 Rule: what will happen comes first, then what it risks, then whether it can be taken back.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, dataclass
 from datetime import datetime
+from functools import reduce
 from typing import NamedTuple
 
 import orjson
@@ -12,7 +14,7 @@ import orjson
 from app.columns import Column
 from app.ui.view.words import sentence
 from backend.changes.model import VersionDiff
-from backend.format import UNKNOWN, age_s, ago, clock_text, count_text, things
+from backend.format import UNKNOWN, age_s, ago, clock_text, count_text, duration_text, things
 from backend.jobs.model import Job, JobKind, JobState
 from backend.lake.model import Commit
 from backend.maintenance.clone_and_drop import DroppedTable
@@ -32,6 +34,7 @@ from backend.maintenance.model import (
     Vacuum,
 )
 from backend.maintenance.policies import PolicyPlan
+from backend.stream_model.stream import AuditEntry
 
 
 class ActLook(NamedTuple):
@@ -63,6 +66,17 @@ STATES: Mapping[JobState, str] = {
     JobState.CANCELLED: "– Cancelled",
 }
 _PLAN_STATES = {"due": "… Due", "running": "▶ Running", "waiting": "– Waiting", "resting": "✕ Resting"}
+_TERMS = {  # what a policy says, by the key of its setting
+    "spares_files": "once merging spares {} files",
+    "spares_share": "once it spares a share of {}",
+    "every_hours": "at most every {} hours",
+    "most_bytes": "at most {} bytes at once",
+    "lite": "by the log",
+    "column": "rows by their {}",
+    "older_than_days": "older than {} days",
+    "window": "in the window {} (UTC)",
+    "window_minutes": "for {} minutes",
+}
 _HOLDS = {True: "proven", False: "DOES NOT HOLD", None: "not known"}
 
 
@@ -97,7 +111,7 @@ def act_words(act: TableAct) -> str:
         case Restore() as asked:
             return f"to v{asked.to_version}" + (", properties kept" if asked.keeps_properties else "")
         case Rewind() as asked:
-            return f"to v{asked.to_version}, and {asked.stream} before what it wrote since"
+            return f"to v{asked.to_version}, with stream {asked.stream}"
         case Repair(takes_rows=True) as asked:
             version = "the latest" if asked.from_version is None else f"v{asked.from_version}"
             source = f"{version} of {asked.from_table}" if asked.from_table else version
@@ -116,6 +130,16 @@ def act_words(act: TableAct) -> str:
             return f"as job {job} dropped it"
 
 
+def job_clock(job: Job, now: datetime) -> str:
+    """ "asked 3 min ago, began 2 s later, ended after 14 s": one clock, so that no two times of an act disagree."""
+    words = f"asked {ago(job.requested_at, now)}"
+    if job.started_at:
+        words += f", began {duration_text((job.started_at - job.requested_at).total_seconds())} later"
+        if job.ended_at:
+            words += f", ended after {duration_text((job.ended_at - job.started_at).total_seconds())}"
+    return words
+
+
 def last_run_text(plan: PolicyPlan, now: datetime) -> str:
     """ "✓ Done · 3 min ago"; a dash before the first."""
     last = plan.runs.last
@@ -129,17 +153,66 @@ def next_run_text(plan: PolicyPlan, now: datetime, zone: str | None = None) -> s
     return clock_text(plan.next_at, zone, now) if plan.next_at else UNKNOWN
 
 
-def act_columns(now: datetime) -> list[Column[Job]]:
-    """Acts on tables as jobs."""
+@dataclass(frozen=True, slots=True)
+class ListedAct:
+    """An act on a table, which is a job with its proof, or on a stream, an entry of the audit trail."""
+
+    address: str
+    at: datetime
+    subject: str
+    act: str
+    state: str
+    what: str
+    actor: str
+    reason: str
+
+    def holds(self, words: str) -> bool:
+        """Whether each of the words stands somewhere in it."""
+        text = " ".join(astuple(self)[2:]).casefold()
+        return all(word in text for word in words.casefold().split())
+
+
+def listed_acts(jobs: Iterable[Job], entries: Iterable[AuditEntry], roots: Iterable[str]) -> list[ListedAct]:
+    """Newest first. `jobs`: acts on tables; of the audit trail what is no such job and no trial. What lies below one of
+    the `roots` stands by its name."""
+
+    def without_roots(text: str) -> str:
+        return reduce(lambda text, root: text.replace(f"{root.rstrip('/')}/", ""), roots, text)
+
+    rows = []
+    for job in jobs:
+        act, label, reason = TableAct.parse(job.request), LABELS[job.kind], job.reason
+        what = without_roots(act_words(act))
+        reason = f"policy: {policy_words(reason)}" if reason.startswith("policy: ") else reason
+        rows.append(
+            ListedAct(job.job_id, job.requested_at, act.name, label, STATES[job.state], what, job.actor, reason)
+        )
+    for entry in entries:
+        if not entry.action.startswith(tuple(f"{kind} " for kind in (*LABELS, JobKind.REQUEUE_PREVIEW))):
+            address, what = f"{entry.at:%Y%m%dT%H%M%S.%f}", without_roots(entry.detail)
+            action, reason = entry.action.capitalize(), without_roots(entry.reason)
+            rows.append(ListedAct(address, entry.at, entry.subject, action, "", what, entry.actor, reason))
+    return sorted(rows, key=lambda row: row.at, reverse=True)
+
+
+def act_columns(now: datetime) -> list[Column[ListedAct]]:
+    """Acts on tables and streams."""
     return [
-        Column("Table", lambda job: TableAct.parse(job.request).name),
-        Column("Act", lambda job: LABELS[job.kind]),
-        Column("State", lambda job: STATES[job.state], "state"),
-        Column("What", lambda job: act_words(TableAct.parse(job.request)), width=150),
-        Column("When", lambda job: age_s(job.requested_at, now), "ago"),
-        Column("By", lambda job: job.actor, key="actor"),
-        Column("Reason", lambda job: job.reason, width=400, key="reason"),
+        Column("Table or stream", lambda row: row.subject, key="subject"),
+        Column("Act", lambda row: row.act, key="act"),
+        Column("State", lambda row: row.state, "state", key="state", is_optional=True),
+        Column("What", lambda row: row.what, width=150, key="what"),
+        Column("When", lambda row: age_s(row.at, now), "ago"),
+        Column("By", lambda row: row.actor, key="actor"),
+        Column("Reason", lambda row: row.reason, width=400, key="reason"),
     ]
+
+
+def policy_words(text: str) -> str:
+    """ "once merging spares 20 files, at most every 24 hours" of what a policy or its job says."""
+    terms = text.removeprefix("policy: ").partition(": ")[2].split(", ")
+    pairs = (term.partition(" ") for term in terms if term)
+    return ", ".join(_TERMS.get(key, f"{key} {{}}").format(value) for key, _, value in pairs) or "whenever it is due"
 
 
 def policy_columns(now: datetime, zone: str | None = None) -> list[Column[PolicyPlan]]:
@@ -151,7 +224,7 @@ def policy_columns(now: datetime, zone: str | None = None) -> list[Column[Policy
         Column("Last", lambda plan: last_run_text(plan, now)),
         Column("Next", lambda plan: next_run_text(plan, now, zone)),
         Column("Why it waits", lambda plan: plan.why_not, width=240),
-        Column("Policy", lambda plan: plan.text, width=300, key="policy"),
+        Column("Policy", lambda plan: policy_words(plan.text), width=300),
     ]
 
 
@@ -193,7 +266,7 @@ def loss_text(diff: VersionDiff | None) -> str:
 def result_lines(result: ActResult) -> list[str]:
     """What was done, the proofs, and what it had to give way to."""
     proofs = (f"{proof.what}: {_HOLDS[proof.holds]} ({proof.detail})" for proof in result.proofs)
-    conflicts = (f"tried again behind {conflict}" for conflict in result.conflicts)
+    conflicts = (f"tried again after {conflict}" for conflict in result.conflicts)
     latest = "" if result.version is None else f"; the latest version is v{result.version}"
     lines = (f"{result.effect}{latest}", *proofs, *conflicts)
     return [sentence(line) for line in lines]

@@ -1,6 +1,7 @@
 """Acts on tables from their pages: the figures first, then a reason and the name; then the Acts page and the proof."""
 
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,7 +10,11 @@ import pytest
 from deltalake import DeltaTable
 from streamlit.testing.v1 import AppTest
 
+from app import services
+from app.ui import table_acts
 from app.ui.view.acts import act_words
+from backend import maintenance
+from backend.access import Actor
 from backend.jobs.model import Job, JobEnd, JobKind, JobState
 from backend.maintenance.model import (
     ActResult,
@@ -73,10 +78,12 @@ def test_an_act_says_what_it_will_do_asks_and_is_proven(store) -> None:
     assert isinstance(act.arguments, Optimize) and list(act.arguments.partition) == ["day"]
     assert act.arguments.prove_rows and act_words(act).endswith(", rows proven")
     assert "Its host does it next" in words(app)
-    listed = open_page("acts").dataframe[0].value
-    assert (listed.iloc[0]["Act"], listed.iloc[0]["Table"], listed.iloc[0]["By"]) == ("Optimize", TABLE, job.actor)
+    listed = newest(open_page("acts"))
+    assert (listed["Act"], listed["Table or stream"], listed["By"]) == ("Optimize", TABLE, job.actor)
+    assert "cancel_job" in keys(app.button), "how far it is stands where it was asked"
 
     ended(store, job, JobEnd(JobState.DONE, answer=DONE.text(), detail=DONE.sentence()))
+    assert "The same rows: proven (34 in, 34 out)." in words(again(app)) and "asked " in words(app)
     app = open_page("acts")
     tick(app, "acts", 0)
     assert "34 files (40 kB) became 2 files (9 kB); the latest version is v12." in words(app)
@@ -116,23 +123,69 @@ def test_a_table_goes_back_with_the_stream_that_writes_it(home: Path, store) -> 
     said = words(app)
     assert "Silver/orders, now v3, becomes v1 again" in said or "The table, now v3, becomes v1 again" in said
     assert "silver_orders goes back to the end of batch 1: its next start reads again what batch 2 to 3 read" in said
-    assert "(4 rows, 2 files" in said and "`weir reset silver_orders --level undo` takes both back" in said
+    assert "(4 rows, 2 files" in said and "a reset of silver_orders that undoes the last one takes both back" in said
     send(app, "table_act", "cents as euros", typed=REWOUND)
     (job,) = store.jobs.newest(1)
     assert (job.kind, job.subject) == (JobKind.REWIND, "silver_orders")
     assert TableAct.parse(job.request).arguments == Rewind(1, "silver_orders")
-    assert newest(open_page("acts"))["Table"] == REWOUND
+    assert newest(open_page("acts"))["Table or stream"] == REWOUND
+    store.request(STREAM, "stop", reason="it is mended", actor=Actor("ben"), now=datetime.now(UTC))
+    app = open_page("acts", of="Streams")
+    assert newest(app)[["Table or stream", "Act", "By"]].to_list() == [STREAM, "Stop", "ben"]
+    assert "ben: it is mended" in words(tick(app, "acts", 0)) and app.query_params["act"]
     assert "rewind" not in keys(open_page("versions", table=TABLE, at=3).button)
 
 
-def test_whoever_did_what_a_refusal_asked_for_is_not_refused_again(home: Path, store) -> None:
+def test_a_refusal_stops_the_stream_that_stands_against_the_act_and_goes_on(home: Path, store) -> None:
     write_rewindable(home, store, now := datetime.now(UTC))
-    for state, said in ((StreamState.RUNNING, "it is running: stop it first"), (StreamState.STOPPED, "goes back to")):
+
+    def observed(state: StreamState) -> None:
         lease = store.acquire(stream_resource(STREAM), "host-a", ttl_s=60)
         store.observe(Observed(STREAM, state, "host-a", 1, now, query_id=QUERY_ID), token=lease.token)
         store.release(lease)
-        app = open_page("versions", table=REWOUND, at=1)
-        assert f"silver_orders{':' if state is StreamState.RUNNING else ''} {said}" in words(press(app, "rewind"))
+        forget_caches()
+
+    observed(StreamState.RUNNING)
+    for page, button in (("versions", "rewind"), ("properties", "drop")):
+        store.request(STREAM, "start", reason="again", actor=Actor("ben"), now=datetime.now(UTC))
+        forget_caches()
+        app = press(open_page(page, table=REWOUND, at=1), button)
+        assert app.button(key="table_act_send").label == "Stop silver_orders" and "weir " not in words(app)
+        send(app, "table_act", "it must not write meanwhile")
+        assert store.desired()[STREAM].wants_stop and "Stopping silver_orders …" in words(app)
+    observed(StreamState.STOPPED)
+    again(app)
+    send(app, "table_act", "nobody reads it", typed=REWOUND)
+    assert asked(store) == Drop()
+
+
+def test_every_refusal_of_an_act_has_a_control_that_leads_on(home: Path, store) -> None:
+    sources = [path.read_text() for path in Path(maintenance.__file__).parent.glob("*.py")]
+    verbs = {verb for source in sources for verb in re.findall(r'Lift\("(\w+)"', source)}
+    assert verbs == {"stop", "cancel", *table_acts._LIFTED_ON}, "each has a control, and each control a refusal"
+    lake = services.lake()
+    clicks = lake.find(TABLE)
+    store.pins.add(clicks, 1, actor=Actor("ann"), reason="trained on it", now=datetime.now(UTC))
+    for page, button, key, leads_to in (
+        ("properties", "drop", "lift_unpin", "Unpin…"),
+        ("health", "vacuum", "act_close", "Vacuum…"),
+        ("versions", "clone", "act_target", ""),
+        ("changes", "repair", "lift_alter", "Edit properties…"),
+    ):
+        if page == "changes":
+            DeltaTable(home / "lake" / TABLE).alter.set_table_properties({"delta.appendOnly": "true"})
+            forget_caches()
+        app = press(open_page(page, table=TABLE, at=3), button)
+        if page == "versions":
+            app.text_input(key=key).set_value(TABLE)
+            assert "there is a table already" in words(again(app)) and "table_act_send" not in keys(app.button)
+            continue
+        if page == "changes":
+            app.text_input(key="act_where").set_value("id = 1")
+            app.checkbox(key="act_deletes").check()
+            again(app)
+        assert "table_act_send" not in keys(app.button) and "weir " not in words(app), words(app)
+        assert any(leads_to in each.label for each in press(app, key).button), leads_to
 
 
 def test_a_property_a_comment_a_column_and_a_constraint_are_set_and_what_is_wrong_is_said(store) -> None:
@@ -189,6 +242,7 @@ def test_rows_are_repaired_from_what_changed_or_taken_from_a_former_version(stor
     send(app, "table_act", "a double load", typed=TABLE)
     assert asked(store) == Repair("id >= 0", from_version=1)
     assert newest(open_page("acts"))["What"] == "replace where id >= 0 by v1"
+    assert newest(open_page("acts", q="a test load"))["Act"] == "Repair rows"
 
 
 def test_a_version_is_copied(store, home: Path) -> None:
@@ -212,7 +266,7 @@ def test_a_version_is_copied(store, home: Path) -> None:
 def test_a_table_is_dropped_listed_and_asked_back(store, home: Path) -> None:
     """The host of this test does nothing: what a host moves is moved here by hand."""
     press(app := open_page("properties", table=TABLE), "drop")
-    assert "is moved to" in words(app) and "weir undrop bronze/clicks" in words(app)
+    assert "is moved to" in words(app) and "Way back: an undrop" in words(app)
     send(app, "table_act", "nobody reads it", typed=TABLE)
     (job,) = store.jobs.newest(1)
     assert asked(store) == Drop()
@@ -235,7 +289,7 @@ def test_a_table_is_dropped_listed_and_asked_back(store, home: Path) -> None:
 def test_without_a_host_nothing_can_be_asked_and_without_an_act_the_page_teaches(home: Path) -> None:
     app = press(open_page("health", table=TABLE), "optimize")
     assert "table_act_send" not in keys(app.button) and "host" in words(app)
-    assert "Nobody has acted on a table yet" in words(open_page("acts"))
+    assert "Nobody has acted yet" in words(open_page("acts"))
 
 
 def test_what_policies_do_next_stands_below_the_acts_and_one_that_rests_needs_attention(

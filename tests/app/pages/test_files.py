@@ -2,15 +2,9 @@
 
 import json
 from pathlib import Path
-from typing import NoReturn
 
-import pytest
 from deltalake import DeltaTable
 
-from app import cache
-from app.files import page as files
-from backend.errors import StorageError
-from backend.lake.model import Snapshot
 from tests.worlds.lake import builders
 from tests.worlds.lake.vectors import write_vector
 from tests.worlds.pages.frames import frame_with, titles
@@ -110,21 +104,6 @@ def summed(home: Path, *, files: int) -> None:
     sizes = {"totalBytes": [0, 0, 60_000, 0]}
     said = {"tableSizeBytes": 60_000, "numFiles": 3, "fileSizeHistogram": edges | sizes}
     log.raw(f"{1:020d}.crc", json.dumps(said))
-
-
-def test_a_checksum_is_shown_until_the_count_is_there(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unreachable(_: Snapshot) -> NoReturn:
-        raise StorageError("the store has gone away")
-
-    summed(home, files=3)
-    monkeypatch.setattr(files, "MANY_FILES", 1)
-    app = open_page("files", table="summed")
-    assert metrics(app)["Small files"] == "Fine (3)" and "From the checksum" not in words(app)
-    assert len(app.get("plotly_chart")) == 1 and not app.warning
-    monkeypatch.setattr(cache, "distribution", unreachable)
-    app = open_page("files", table="summed")
-    assert (metrics(app), titles(app)) == ({"Files": "3", "Size": "60 kB"}, "Sizes of 3 files")
-    assert "From the checksum that the writer left with v1." in words(app) and "gone away" in app.error[0].value
 
 
 def test_a_checksum_that_disagrees_is_named(home: Path) -> None:

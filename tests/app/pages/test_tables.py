@@ -16,7 +16,7 @@ from tests.worlds.lake.builders import HandLog
 from tests.worlds.pages.arriving import ArrivingLake
 from tests.worlds.pages.fixtures import Place
 from tests.worlds.pages.frames import frame_with
-from tests.worlds.pages.opened import again, click, open_page, press, words
+from tests.worlds.pages.opened import again, click, open_page, words
 from tests.worlds.processes import wait_until
 
 
@@ -148,7 +148,7 @@ def test_a_long_list_comes_in_pages_and_search_finds_the_rest(many: Path) -> Non
     assert not first.pills and "Layer" not in first.dataframe(key="catalog").value, "no table has a layer"
 
 
-@pytest.mark.parametrize("name", ["history", "tables", "health"])
+@pytest.mark.parametrize("name", ["history", "tables"])
 def test_another_table_is_picked(many: Path, name: str) -> None:
     app = open_second_page(name, **({"table": "many"} if name == "history" else {}))
     app.selectbox(key="table_picker").select("t007")
@@ -163,15 +163,6 @@ def test_a_table_that_a_later_page_of_the_list_led_to_shows_its_newest_commits(m
         app.switch_page(f"../pages/{name}.py")
         again(app)
     assert len(frame_with(app, "Version", "Operation")) == PAGE_ROWS and app.query_params == {"table": "many"}
-
-
-def test_a_row_of_the_lakes_health_opens_its_table_and_the_way_back_is_the_first_page(many: Path) -> None:
-    app = open_second_page("health")
-    second = frame_with(app, "Judgement")["Table"][0]
-    click(app, "lake_health", 0, "Table")
-    assert app.title[0].value == second and app.query_params == {"table": second}
-    press(app, "whole_lake")
-    assert app.query_params == {} and len(frame_with(app, "Judgement")) == PAGE_ROWS
 
 
 @pytest.mark.parametrize(

@@ -23,13 +23,16 @@ def test_a_file_stands_in_one_bar_and_the_lines_where_they_belong() -> None:
     assert [shape.x0 for shape in figure.layout.shapes] == [11.0, 12.0]  # log2 of small limit and target
     assert list(figure.data[1].y)[-1] == pytest.approx(100)
     assert figure.layout.title.text == "18 of 24 files are small (under 2.05 kB)"
+    assert list(figure.layout.xaxis.ticktext) == ["1 kB", "2 kB", "5 kB"], "in the unit of the rule"
+    few = files.distribution_figure(found, (512, 1023, 5000)).data
+    assert len(few) == 1 and list(few[0].y) == [1, 2, 3] and [c[0] for c in few[0].customdata] == [512, 512, 4096]
 
 
 def test_what_is_fine_or_unknown_is_no_finding() -> None:
     fine = distribute(snapshot([10] * 9 + [4096] * 11), TargetSize(4096, "test"), ratio=0.5, min_files=16)
-    assert files.distribution_figure(fine).layout.title.text == "Fine: 20 files, 45.1 kB"
+    assert files.distribution_figure(fine).layout.title.text == "20 files, 45.1 kB: nothing to merge"
     one = distribute(snapshot([10]), fine.target, ratio=0.5, min_files=16)
-    assert files.files_finding(one) == "Fine: 1 file, 10 B", "and not a file above the limit"
+    assert files.files_finding(one) == "1 file, 10 B: nothing to merge", "and not a file above the limit"
     text = files.vectors_sentence(replace(fine, vectors=VectorLoad(2, 30, 70, 1)))
     assert "30 % of all rows are deleted. 1 file with more than 5 %" in text
     unknown = files.vectors_sentence(replace(fine, vectors=VectorLoad(1, 30, None, 0)))

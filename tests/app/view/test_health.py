@@ -3,12 +3,12 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from app.health import view
-from app.health.text import lake_columns, log_sentence, trend_finding
+from app.health.text import log_sentence
+from app.tables import view
 from app.ui.lists import list_frame
 from backend.health.attention import attention
 from backend.health.health import JudgedTable
-from backend.health.model import LogHealth, MaintenanceRun, Severity, SmallFileRule, TableHealth
+from backend.health.model import LogHealth, MaintenanceRun, SmallFileRule, TableHealth
 from backend.health.rules import recommend
 from backend.lake.model import TableCard, TableRef, UnreadableTable, VersionTotals
 from backend.settings import load_settings
@@ -62,35 +62,24 @@ JUDGED = {table.ref.uri: judged(table) for table in TABLES[:4]}
 def test_a_table_is_as_urgent_as_the_overview_says() -> None:
     """Of each table the most urgent item of Overview, where maintenance and reading alone are judged."""
     items = attention(TABLES, (), (), now=NOW, settings=load_settings(health={"stale_after_s": 1e9}))
-    overview = {item.subject: item.severity for item in reversed(items)}
-    health = {row.table.ref.name: row.severity for row in view.lake_rows(TABLES, JUDGED)}
-    assert overview == {name: severity for name, severity in health.items() if severity is not Severity.FINE}
+    overview = {item.subject: item.severity.value for item in reversed(items)}
+    frame = list_frame(view.catalog_columns(TABLES, NOW, 0.5, judged=JUDGED), TABLES).set_index("Table")
+    listed = {name: judgement.split()[1] for name, judgement in frame["Judgement"].items()}
+    assert overview == {name: word for name, word in listed.items() if word != "fine"}
 
 
 def test_before_a_table_is_judged_its_card_says_what_is_urgent() -> None:
-    rows = view.lake_rows(TABLES, {NOTED.ref.uri: judged(NOTED)})
-    frame = list_frame(lake_columns(NOW), rows).set_index("Table")
-    assert list(frame.index) == ["e", "d", "c", "b", "a"] and view.num_pending(rows) == 3
+    columns = view.catalog_columns(TABLES, NOW, 0.5, judged={NOTED.ref.uri: judged(NOTED)})
+    frame = list_frame(columns, TABLES).set_index("Table")
     assert frame.loc["d", "Judgement"] == "▲ warning" and frame.loc["a", "Judgement"] == "… being judged"
     assert frame.loc["d", "Finding"] == "5,000 of 5,000 files are small; merging would spare 4,999."
     assert frame.loc["d", "Spared"] == 4_999 and frame.isna().loc["a", ["Finding", "Last OPTIMIZE"]].all()
-    assert "1 being judged" in view.lake_sentence(rows)
 
 
-def test_the_trend_draws_files_and_bytes_of_each_version_marks_optimize_and_is_titled_by_its_finding() -> None:
+def test_the_log_says_how_far_it_goes_back_and_what_the_change_feed_weighs() -> None:
     found = health()
-    figure = view.build_trend_figure(found)
-    lines = {trace.name: list(trace.y) for trace in figure.data}
-    assert (lines["Small files"], lines["Small files' share"]) == ([0, 1, 2, 0, 4], [0, 1 / 2, 2 / 3, 0, 4 / 5])
-    assert lines["Files"] == [1, 2, 3, 4, 5] and lines["Size"] == [100, 200, 300, 400, 500]
-    marked = next(trace for trace in figure.data if "OPTIMIZE" in trace.name)
-    assert list(marked.x) == [3]
     log = "The log holds 5 versions over 2 h, since 2026-11-20 10:00:00 UTC; it has no checkpoint."
     assert log_sentence(found.evidence.log, now=NOW) == log
     fed = replace(found.evidence.log, feed_bytes=38_214_551, feed_commits=5)
     feed = "The newest 5 commits wrote 38.2 MB of change feed; VACUUM deletes what is old of it."
     assert log_sentence(fed, now=NOW) == f"{log} {feed}"
-    assert trend_finding(found) == "5 files of 100 B on average, 80 % small, at v4; 1 file of 100 B at v0"
-    assert trend_finding(replace(found, trend=found.trend[:1])) == "1 file of 100 B on average at v0"
-    empty = replace(found.trend[4], num_files=0, size_bytes=0)
-    assert trend_finding(replace(found, trend=(*found.trend[:4], empty))) == "No files at v4"

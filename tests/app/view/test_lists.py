@@ -159,12 +159,11 @@ DECLARATIONS: dict[str, tuple[Sequence[Column[Any]], Sequence[Any]]] = {
     "app.ui.view.commits.commit_columns": (commits.commit_columns(NOW, {}, {4: [CHANGED]}), [WROTE, SAYS_NOTHING]),
     "app.ui.view.commits.TABLE_CHANGES": (commits.TABLE_CHANGES, [CHANGED]),
     "app.history.view.NAME_AND_VALUE": (history.NAME_AND_VALUE, [("mode", "Append"), ("by", ["day"])]),
-    "app.health.text.lake_columns": (
-        health.lake_columns(NOW),
-        [health.LakeRow(CARD, JUDGED), health.LakeRow(CARD, None), health.LakeRow(BROKEN, None)],
-    ),
+    "app.ui.lake.health_columns": (lake.health_columns(NOW, {CARD.ref.uri: JUDGED}), [CARD, BROKEN]),
     "app.health.text.offender_columns": (health.offender_columns({"q": "s"}), [Offender("stream", "q", 9, 10, 90)]),
-    "app.ui.view.acts.act_columns": (acts.act_columns(NOW), [JOB]),
+    "app.ui.view.acts.act_columns": (
+        acts.act_columns(NOW), acts.listed_acts([JOB], [AuditEntry(AGO, "ann", "stop", "s", "upgrade")], ["/lake"])
+    ),
     "app.ui.view.acts.policy_columns": (acts.policy_columns(NOW), [PLAN]),
     "app.ui.view.acts.dropped_columns": (acts.dropped_columns(NOW), [DROPPED]),
     "app.timeline.text.event_columns": (timeline.event_columns(NOW), [Event(AGO, "silver", "commit", "v3 WRITE")]),

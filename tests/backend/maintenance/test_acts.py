@@ -264,7 +264,7 @@ def test_deletions_come_first_then_what_changed_most_rows_and_what_stays_wrong(
         r"becomes v1 again: 2 files \(.* kB\) come back, \d files? \(.* kB\) goe?s?; it then has", lines[0]
     )
     deleted = sum(n for row, n in rows(path, 2).items() if row[1] == "c3")
-    assert lines[1] == f"Risk: rows of a v3 DELETE {NAMED} by dpo ({deleted} rows) come back."
+    assert lines[1] == f"Risk: rows come back that these took away: v3 DELETE {NAMED} by dpo ({deleted} rows)."
     assert lines[2:6] == [
         "It undoes 4 commits, 3 of which changed rows.",
         "It undoes v2 WRITE by loader, job late visits (50 rows).",
@@ -299,8 +299,8 @@ def test_of_many_deletions_the_largest_are_named(path: Path, open_lake: Callable
     named = [f"v{version}" for version in (11, 10, 9, 8, 6)]
     gone = {v: (rows(path, v - 1) - rows(path, v)).total() for v in range(6, 12)}
     assert named == [f"v{v}" for v in sorted(gone, key=lambda v: (-gone[v], -v))][:5]
-    assert [risk.split()[3] for risk in planned.risks[:5]] == named
-    assert planned.risks[5] == "rows of 1 more commit that took rows away come back"
+    *took, more = planned.risks[0].removeprefix("rows come back that these took away: ").split("; ")
+    assert [text.split()[0] for text in took] == named and more == "1 more commit"
 
 
 def test_the_first_commit_that_is_undone_is_named_first(path: Path, open_lake: Callable[..., Lake]) -> None:

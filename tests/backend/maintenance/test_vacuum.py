@@ -16,7 +16,7 @@ from backend.access import Actor
 from backend.changes.host_job import job_request
 from backend.jobs.model import JobEnd, JobKind, JobRequest, JobState
 from backend.lake.lake import Lake
-from backend.maintenance.model import ActPreview, Arguments, Optimize, Vacuum
+from backend.maintenance.model import ActPreview, Arguments, Lift, Optimize, Vacuum
 from backend.maintenance.plan import preview
 from backend.maintenance.readers import TableReader, Users, load_users
 from backend.query.answer import job_request as query_request
@@ -156,7 +156,7 @@ def test_a_pinned_version_keeps_its_files_until_it_is_let_go_or_ends(orders: Ord
     planned = orders.vacuum()
     assert len(DeltaTable(orders.table, 2).file_uris()) == 3
     assert planned.refused == "v2 is pinned by ana: audit of May; 3 files of that version would be deleted"
-    assert planned.way_out == "unpin it: weir unpin orders 2"
+    assert planned.lifts == (Lift("unpin", ("orders", "2")),)
     ref, now = orders.lake.find("orders"), datetime.now(UTC)
     for version in (2, 4):
         orders.store.pins.remove(ref, version, actor=ANA, reason="audited", now=now)
@@ -200,7 +200,7 @@ def test_a_shallow_copy_keeps_the_files_that_it_reads(orders: Orders) -> None:
         log.raw(f"{0:020d}.json", "\n".join([info, *map(json.dumps, [*state, *files])]))
     planned = orders.vacuum()
     assert planned.refused == "it's a copy is a shallow copy, and reads 3 files that would be deleted"
-    assert planned.way_out == "drop it first: weir drop it's a copy"
+    assert (planned.way_out, planned.lifts) == ("drop it first", (Lift("drop", ("it's a copy",)),))
     assert planned.risks[0].startswith("which files the shallow copy stranger reads is not known: ")
 
     copy.commit(builders.remove(adds[0]["add"]["path"]), version=1)  # which its own retention lets go at once
@@ -221,7 +221,7 @@ def test_a_comparison_under_way_keeps_both_versions(orders: Orders, ends: tuple[
     names = " and ".join(f"v{version}" for version in sorted(ends))
     planned = orders.vacuum()
     assert planned.refused == f"job {job.job_id} of bo compares {names}; {files} files of that version would be deleted"
-    assert f"weir cancel {job.job_id}" in planned.way_out
+    assert planned.lifts == (Lift("cancel", (job.job_id,)),)
     orders.store.jobs.cancel(job.job_id, actor=ANA, reason="space", now=datetime.now(UTC))
     assert orders.vacuum().refused == ""
 
@@ -236,7 +236,7 @@ def test_a_query_under_way_keeps_each_version_that_it_reads(orders: Orders) -> N
     assert sorted((kept.first, kept.last) for kept in orders.users().kept) == [(1, 1), (2, 2)]
     planned = orders.vacuum()
     assert planned.refused.startswith(f"job {job.job_id} of bo reads v")
-    assert f"weir cancel {job.job_id}" in planned.way_out
+    assert planned.lifts == (Lift("cancel", (job.job_id,)),)
     lease = leased(orders.store, job_resource(job.job_id))
     orders.store.jobs.begin(lease, job.job_id, now=datetime.now(UTC))
     orders.store.jobs.cancel(job.job_id, actor=ANA, reason="space", now=datetime.now(UTC))

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from backend.access import Actor
 from backend.errors import JobError, StreamRefusedError
 from backend.jobs.model import Job, JobKind
-from backend.maintenance.model import ActPreview, ActResult, Rewind
+from backend.maintenance.model import ActPreview, ActResult, Lift, Rewind
 from backend.settings import load_settings
 from backend.stream_model.stream import DesiredState
 from backend.streams.backlog import BacklogReader
@@ -271,7 +271,7 @@ def test_each_row_is_there_once_with_the_code_as_it_is_then_and_it_is_taken_back
     world = numbers()
     planned = world.preview(1)
     assert planned.figures["batch"] == 0 and planned.figures["rows_again"] == 5
-    assert planned.typed and planned.way_back == "`weir reset silver_numbers --level undo` takes both back"
+    assert planned.typed and planned.way_back == "a reset of silver_numbers that undoes the last one takes both back"
     world.rewind(1)
     assert world.ids() == [1, 2, 3]
     world.declare(*(replace(stream, function=lambda rows: rows.where("id > 0")) for stream in world.streams))
@@ -351,7 +351,7 @@ def test_what_cannot_be_rewound_is_refused_with_what_helps(numbers: Callable[...
     assert world.preview(world.version(NUMBERS)).refused == "silver_numbers wrote nothing since that version"
     planned = world.preview(0)
     assert planned.refused == "it is older than the first batch of silver_numbers"
-    assert planned.way_out == "--level full reads all again: weir reset silver_numbers"
+    assert planned.way_out == "a full reset of silver_numbers reads all again"
 
     job, now = world.submit(world.preview(1).act), datetime.now(UTC)
     with pytest.raises(StreamRefusedError, match="it is being rewound"):
@@ -360,7 +360,7 @@ def test_what_cannot_be_rewound_is_refused_with_what_helps(numbers: Callable[...
     world.store.ensure_all_desired(["silver_numbers"], DesiredState.RUNNING, now=datetime.now(UTC))
     planned = world.preview(1)
     assert planned.refused.startswith("silver_numbers: it is wanted to run")
-    assert planned.way_out == "weir stop silver_numbers"
+    assert planned.lifts == (Lift("stop", ("silver_numbers",)),)
 
 
 @pytest.mark.ci
