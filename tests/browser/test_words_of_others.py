@@ -36,7 +36,7 @@ TEXT = (
 OWNER = "owner@good.example"  # the one address that is a link
 COLUMNS = (":smile:", "www.evil.example", "you@evil.example", ":material/rocket:", "![i](http://evil.example/i.png)")
 PAGES: list[tuple[str, dict[str, Any]]] = [
-    *((page, {}) for page in ("overview", "tables", "streams", "pipeline", "health", "history")),
+    *((page, {}) for page in ("overview", "tables", "streams", "pipeline")),
     *(("table", {"table": NAME, "view": view}) for view in ("Schema", "Data")),
     ("history", {"table": NAME, "commit": 1}),
     ("files", {"table": NAME, "view": "By partition"}),
@@ -44,10 +44,11 @@ PAGES: list[tuple[str, dict[str, Any]]] = [
     ("bisect", {"table": NAME, "condition": TEXT}),
     ("changes", {"table": "rows", "from": 0, "to": 1}),
     ("stream", {"stream": NAME}),
-    ("stream", {"stream": NAME, "view": "Operation log"}),
-    ("table", {"table": "broken"}),
 ]
 OTHER_VIEWS: list[tuple[str, dict[str, Any]]] = [
+    *((page, {}) for page in ("health", "history")),
+    ("stream", {"stream": NAME, "view": "Operation log"}),
+    ("table", {"table": "broken"}),
     ("tables", {"q": TEXT}),
     *(("table", {"table": NAME, "view": view}) for view in ("Profile", "Details")),
     ("table", {"table": NAME, "view": "Data", "where": TEXT}),

@@ -24,6 +24,7 @@ COPY = "kept/it's a `copy`; DROP"
 # metadata ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_comments_columns_and_properties_are_as_they_were_typed(table: ActTable) -> None:
     table.write("a")
     asked = Alter(comment=HOSTILE, add_columns={"it's`odd": "decimal(10,2)"}, column_comments={"it's`odd": HOSTILE})
@@ -92,6 +93,7 @@ def test_a_constraint_is_refused_while_rows_violate_it(table: ActTable) -> None:
 # copies --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_a_copy_has_the_rows_and_what_was_said_of_them(table: ActTable) -> None:
     table.write("a'b", "c", **MAPPED, **{"delta.enableDeletionVectors": "true"})
     for statement in (

@@ -42,7 +42,7 @@ HIDDEN = "${env:PATH}"
 ANA, REASON, STREAM = Actor(f"ana {HIDDEN}"), f"to see {HIDDEN}", "silver_orders"
 OF_STREAMS, MOVED = (JobKind.RESET, JobKind.REQUEUE, JobKind.REWIND), (JobKind.DROP, JobKind.UNDROP, JobKind.PURGE)
 # Conditions and values that Spark evaluates; every kind hands on its reason by the same way.
-EVALUATED = (JobKind.ALTER, JobKind.REPAIR, JobKind.REQUEUE)
+EVALUATED = (JobKind.ALTER, JobKind.REPAIR)
 KINDS = [*EVALUATED, *(kind for kind in JobKind if kind.is_act and kind not in EVALUATED)]
 
 
