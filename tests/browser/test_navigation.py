@@ -99,13 +99,13 @@ def test_the_search_leads_to_lists_where_arrows_move_and_enter_or_a_click_opens(
     assert names == ["gold/gold_events_hourly", "gold/gold_orders_by_status"]
 
     viewer.settle()
-    viewer.list("Tables").focus()
+    tab_to(page, viewer.list("Tables"))
     viewer.press("ArrowDown", "ArrowDown")
     expect(page).to_have_url(re.compile(r"/tables\b"))  # moving opens nothing
     viewer.press("ArrowUp", "Enter")
     viewer.heading(names[0].removeprefix("gold/"))
     back(viewer, r"/tables\b")  # and the same on a page that was come back to
-    viewer.list("Tables").focus()
+    tab_to(page, viewer.list("Tables"))
     viewer.press("ArrowDown")
     expect(page).to_have_url(re.compile(r"/tables\b"))
     viewer.click_row("Tables", 1)

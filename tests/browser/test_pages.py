@@ -16,7 +16,7 @@ from tests.worlds.store import stream_store
 pytestmark = [pytest.mark.browser]
 
 PAGES = {path.stem for path in (Path(__file__).parents[2] / "pages").glob("*.py")}
-FIRST = ["stream", "timeline", "changes", "dashboard", "acts"]
+FIRST = ["stream", "changes"]
 ORDERS, EVENTS = "silver/silver_orders", "bronze/bronze_events"
 
 

@@ -196,7 +196,7 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("most", [64, 0])
+@pytest.mark.parametrize("most", few(1, [64, 0]))
 def test_on_an_object_store_few_files_are_fetched_else_each_version_is_scanned(remote: Lake, most: int) -> None:
     lake = CountingLake(remote)
     ref, judge = lake.find("t"), Judge(most_fetched=most)

@@ -594,8 +594,8 @@ def in_transaction(name: str, **more: Any) -> dict[str, Any]:
     return {**inserted(1, name=name), "op": "u", **more}
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize("make", [upsert, *soak((history,))])
+@pytest.mark.soak
+@pytest.mark.parametrize("make", [upsert, history])
 def test_two_changes_that_nothing_orders_are_told(table: Table, make: Any) -> None:
     with pytest.raises(PySparkException, match="nothing orders two changes of one key"):
         table(make, CONTACT, [in_transaction("a"), in_transaction("b")], flavour="mongodb")
