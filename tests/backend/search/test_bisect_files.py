@@ -77,7 +77,7 @@ def recounted(rows: Rows, holds: Callable[[dict[str, Any]], bool | None]) -> Ver
     return VersionVerdict(False not in answers, None, answers.count(False), answers.count(None), len(answers))
 
 
-@pytest.mark.parametrize("seed", few(2, range(4)))
+@pytest.mark.parametrize("seed", few(1, range(4)))
 def test_every_version_of_a_random_history_is_judged_as_a_recount_judges_it(root: Path, lake: Lake, seed: int) -> None:
     held = states(root, seed)
     counting, judge = CountingLake(lake), Judge()

@@ -517,7 +517,7 @@ def shapes(lake: Lake, table: Path, *conditions: str) -> set[str | None]:
 # days ----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("before", [5, 60])
+@pytest.mark.parametrize("before", few(1, [5, 60]))
 def test_a_day_that_a_job_writes_twice_is_noticed_until_it_is_undone(lake: Lake, table: Path, before: int) -> None:
     log = started(table)
     for number in range(before):
