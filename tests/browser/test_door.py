@@ -90,7 +90,7 @@ NAME = "silver_orders"
 HOST = "weir.localhost"  # which a browser looks up at nobody's
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_each_person_behind_nginx_acts_under_their_own_name_whatever_their_browser_claims(
     browser: Browser, browser_context_args: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -77,7 +77,7 @@ def test_from_the_search_to_a_saved_file_without_a_mouse(viewer: Viewer, tmp_pat
 
 
 @pytest.mark.ci
-def test_the_search_leads_to_lists_where_arrows_move_and_enter_or_a_click_opens(viewer: Viewer) -> None:
+def test_the_search_leads_to_tables_pages_and_lists(viewer: Viewer) -> None:
     page = viewer.page
     viewer.open()
     find(viewer, "total_amount")
@@ -98,18 +98,24 @@ def test_the_search_leads_to_lists_where_arrows_move_and_enter_or_a_click_opens(
     names = [row["Table"] for row in csv.DictReader(download.value.path().read_text("utf-8-sig").splitlines())]
     assert names == ["gold/gold_events_hourly", "gold/gold_orders_by_status"]
 
+
+@pytest.mark.ci
+def test_arrows_move_enter_opens_and_a_click_still_does(viewer: Viewer) -> None:
+    viewer.open("tables", q="gold_")
+    viewer.sees(re.compile(r"2 of \d+ tables match"))
     viewer.settle()
-    tab_to(page, viewer.list("Tables"))
+    viewer.list("Tables").focus()
     viewer.press("ArrowDown", "ArrowDown")
-    expect(page).to_have_url(re.compile(r"/tables\b"))  # moving opens nothing
+    expect(viewer.page).to_have_url(re.compile(r"/tables\?"))  # moving opens nothing
     viewer.press("ArrowUp", "Enter")
-    viewer.heading(names[0].removeprefix("gold/"))
-    back(viewer, r"/tables\b")  # and the same on a page that was come back to
-    tab_to(page, viewer.list("Tables"))
+    viewer.heading("gold_events_hourly")
+
+    viewer.go("Tables")  # and the same on a page that was come to by a link
+    viewer.list("Tables").focus()
     viewer.press("ArrowDown")
-    expect(page).to_have_url(re.compile(r"/tables\b"))
-    viewer.click_row("Tables", 1)
-    viewer.heading(names[1].removeprefix("gold/"))
+    expect(viewer.page).to_have_url(re.compile(r"/tables\b"))
+    viewer.click_row("Tables", viewer.row_of("Tables", "gold_orders_by_status"))
+    viewer.heading("gold_orders_by_status")
 
 
 @pytest.mark.soak

@@ -79,6 +79,12 @@ def test_a_constraint_is_refused_while_rows_violate_it(table: ActTable) -> None:
     assert [proof.what for proof in table.act(asked).proofs] == ["the constraints are as asked"]
     with pytest.raises((PySparkException, Py4JJavaError), match="DELTA_VIOLATE_CONSTRAINT"):
         table.write("c", start=500)
+
+
+@pytest.mark.soak
+def test_of_two_changes_that_delta_refuses_neither_is_done(table: ActTable) -> None:
+    table.write("a", "b")
+    table.act(Alter(add_constraints={"small": "id < 200"}))
     version = table.snapshot.version
     for again in (Alter(add_constraints={"SMALL": "id < 1000"}), Alter(MAPPED, rename_columns={"id": "key"})):
         with pytest.raises(StreamRefusedError, match=r"Delta refuses it: .*small"):

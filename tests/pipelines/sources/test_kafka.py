@@ -382,7 +382,7 @@ class Peeking(Dying):
         batch.limit(1).collect()
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_all_dead_letters_of_a_batch_are_there_however_little_of_it_was_read(
     spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:
