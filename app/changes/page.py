@@ -20,6 +20,7 @@ from app.errors import boundary, show
 from app.host_answer import HostQuestion
 from app.services import once
 from app.ui import lists, work
+from app.ui.export import exact_rows
 from app.ui.figures import chart, key_figures
 from app.ui.frame import CHOICES, pin_names, version_picker
 from app.ui.lake import OpenTable
@@ -358,7 +359,7 @@ def _feed(diff: VersionDiff) -> None:
     feed = _first_of_feed(question, PAGE_ROWS)
     some = "The first" if feed.truncated else "All"
     st.caption(f"{some} {things(feed.rows.num_rows, 'row')} of v{low + 1} to v{high}, as they were recorded.")
-    lists.exact_rows(feed.rows, key="feed", alt="Rows of the change feed")
+    exact_rows(feed.rows, key="feed", alt="Rows of the change feed")
     command = f"weir changes {shlex.quote(question.ref.name)} --from {low} --to {high} --output changes.parquet"
     st.caption(f"All of them as a file: {markdown_safe(f'`{command}`')}")
 

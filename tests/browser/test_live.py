@@ -20,7 +20,7 @@ from tests.worlds.store import stream_store
 
 pytestmark = [pytest.mark.browser, pytest.mark.ci]
 
-REFRESHES, LOOKS = 10, 40  # at least
+REFRESHES, LOOKS = 4, 40  # at least
 ODD = "topic <img src=x onerror=\"document.title='broken in'\"> & co"
 CHARTS = """() => [...document.querySelectorAll(".weir-figure")].map((chart) => ({
   mark: chart.marked, role: chart.getAttribute("role"), alt: chart.getAttribute("aria-label"),

@@ -149,6 +149,7 @@ def test_from_a_question_to_a_tile_that_moves_and_on_to_a_file_of_its_rows(viewe
 
     viewer.go("Dashboard")
     viewer.main.get_by_role("button", name="Arrange").click()
+    viewer.settle()  # a choice that is made while the dialog is drawn may be lost
     page.locator(".st-key-dashboard_added input").fill("Totals")
     page.get_by_role("option", name="Totals").click()
     expect(page).to_have_url(re.compile("tile=.*Totals"))

@@ -1,11 +1,10 @@
-"""An operator before the running demo: streams stopped, started, reset, taken back; a host killed; files merged.
+"""An operator before the running demo: a stream stopped and started, what waits for it meanwhile, files merged.
 
 Each effect is looked up outside the page.
 """
 
 import os
 import re
-import signal
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.spark, pytest.mark.ci]
 NAME = "silver_events"
 OTHERS = [name for name in STREAMS if name != NAME]
 FED = [name for name in OTHERS if not name.startswith("gold")]  # one of those reads what the stopped stream writes
-LAST = "gold_orders_by_status"
 MANY_FILES = "bronze/bronze_events"
 CALM_MINUTES = float(os.environ.get("WEIR_TEST_CALM_MINUTES", "30"))
 # Four times a second: how far has what stands below the list of what needs attention moved?
@@ -45,14 +43,26 @@ def silver_ids(weir: Weir) -> list[str]:
 
 @pytest.mark.usefixtures("flowing")
 def test_a_stream_is_stopped_and_started_from_its_page(operator: Viewer, weir: Weir) -> None:
-    before = weir.streams()[NAME]
     operator.open("stream", stream=NAME)
     expect(operator.observed("Running")).to_be_visible()
+    with weir.store() as store:
+        before = store.observed()[NAME]
+        operator.ask("Stop", "browser test: maintenance")
+        expect(operator.observed("Stopped")).to_be_visible(timeout=120_000)
+        assert {state for name, state in states(store).items() if name != NAME} == {RUNNING}
+        operator.picture("stream-stopped")
+        operator.ask("Start", "browser test: done")
+        expect(operator.observed("Running")).to_be_visible(timeout=120_000)
+        after = store.observed()[NAME]
+    assert after.query_id == before.query_id and after.run_id != before.run_id
 
+
+@pytest.mark.soak
+@pytest.mark.usefixtures("flowing")
+def test_what_waits_for_a_stopped_stream_is_told_and_read_once_it_runs_again(operator: Viewer, weir: Weir) -> None:
+    operator.open("stream", stream=NAME)
     operator.ask("Stop", "browser test: maintenance")
     expect(operator.observed("Stopped")).to_be_visible(timeout=120_000)
-    operator.picture("stream-stopped")
-
     with weir.store() as store:
         stopped_at = batches(store)
         operator.page.get_by_role("link", name="All streams").click()
@@ -77,81 +87,11 @@ def test_a_stream_is_stopped_and_started_from_its_page(operator: Viewer, weir: W
     expected = Ledger(weir.home).expected_silver_event_ids()
     wait_until(lambda: expected <= set(silver_ids(weir)), "every good event is in silver", pause_s=0.5)
 
-    after, ids = weir.streams()[NAME], silver_ids(weir)
-    assert after["query_id"] == before["query_id"]
-    assert after["run_id"] != before["run_id"]
-    assert after["batch_id"] > before["batch_id"]
+    ids = silver_ids(weir)
+    assert weir.streams()[NAME]["batch_id"] > stopped_at[NAME]
     assert len(ids) == len(set(ids))
     flows = ("OK", "IDLE")
     wait_until(lambda: weir.streams()[NAME]["verdict"] in flows, "it has caught up", pause_s=4)
-
-
-def start_over(operator: Viewer, level: str) -> str:
-    """Send the dialog at this level; what it said before."""
-    dialog = operator.dialog("Reset…")
-    dialog.get_by_role("radio", name=level, exact=True).or_(
-        dialog.get_by_role("button", name=level, exact=True)
-    ).first.click()
-    operator.settle()
-    told = dialog.inner_text()
-    operator.picture(f"start-over-{level.split()[0].lower()}")
-    operator.send("browser test", dialog.locator(".st-key-reset_send button"), confirmed=LAST)
-    return told
-
-
-def offsets(weir: Weir) -> dict[str, str]:
-    """What the stream's checkpoint holds; nothing where there is none."""
-    folder = weir.home / "checkpoints" / LAST / "offsets"
-    return {path.name: path.read_text() for path in folder.glob("[0-9]*")}
-
-
-@pytest.mark.soak
-@pytest.mark.usefixtures("flowing")
-def test_a_stream_is_started_over_and_that_is_taken_back(operator: Viewer, weir: Weir) -> None:
-    operator.open("stream", stream=LAST)
-    operator.ask("Stop", "browser test: a reset")
-    expect(operator.observed("Stopped")).to_be_visible(timeout=120_000)
-    before = offsets(weir)
-    assert before
-
-    told = start_over(operator, "Read all again")
-    assert re.search(r"\d[\d,]* rows", told), told
-    wait_until(lambda: not offsets(weir), "the checkpoint is set aside", pause_s=0.5)
-    operator.open("stream", stream=LAST)
-
-    start_over(operator, "Undo the last reset")
-    wait_until(lambda: offsets(weir) == before, "the checkpoint is as it was", pause_s=0.5)
-    operator.open("stream", stream=LAST, view="Operation log")
-    wait_until(lambda: operator.rows("Operation log").count() > 3, "the log tells of it")
-    operator.picture("stream-taken-back")
-
-    batch = weir.streams()[LAST]["batch_id"]
-    operator.ask("Start", "browser test: on again")
-    expect(operator.observed("Running")).to_be_visible(timeout=120_000)
-    wait_until(lambda: weir.streams()[LAST]["batch_id"] > batch, "it goes on where it was", pause_s=4)
-
-
-@pytest.mark.soak
-@pytest.mark.usefixtures("flowing")
-def test_a_killed_host_is_said_and_its_successor_takes_over(operator: Viewer, weir: Weir) -> None:
-    with weir.store() as store:
-        host = max(store.hosts(), key=lambda each: each.beat_at)
-        runs = {name: seen.run_id for name, seen in store.observed().items()}
-    operator.open("stream", stream=LAST)
-    expect(operator.observed("Running")).to_be_visible()
-    weir.process.send_signal(signal.SIGSTOP)  # it would start a successor before the silence is told
-    try:
-        os.kill(host.pid, signal.SIGKILL)
-        expect(operator.observed("Unknown")).to_be_visible(timeout=60_000)
-        operator.sees(re.compile("unwatched"))
-        operator.picture("stream-host-killed")
-    finally:
-        weir.process.send_signal(signal.SIGCONT)
-    expect(operator.observed("Running")).to_be_visible(timeout=180_000)
-    with weir.store() as store:
-        wait_until(lambda: states(store) == dict.fromkeys(STREAMS, RUNNING), lambda: str(states(store)), pause_s=1)
-        assert all(seen.run_id != runs[name] for name, seen in store.observed().items())
-    assert not operator.page.get_by_text("Traceback").count()
 
 
 @pytest.mark.usefixtures("resting")

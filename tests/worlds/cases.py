@@ -23,11 +23,6 @@ def few(always: int, values: Sequence[Any]) -> list[Any]:
     return [*values[:always], *soak(*((value,) for value in values[always:]))]
 
 
-def some(always: int, values: Sequence[Any]) -> list[Any]:
-    """So many of the values run in `make test`, the others in `make test-ci`."""
-    return [*values[:always], *(pytest.param(value, marks=pytest.mark.ci) for value in values[always:])]
-
-
 def drawn(examples: int) -> Callable[[Any], Any]:
     """A property test on so many drawn examples, in `make soak` on many more."""
 

@@ -136,7 +136,7 @@ def test_every_page_says_the_same_of_the_lake(lake: dict[str, Written | None], w
 
 @pytest.mark.ci
 def test_pages_of_one_table_say_the_same(lake: dict[str, Written | None], weir: Weir) -> None:
-    for number in (3, 7, 19, 39, 307):
+    for number in (3, 7, 39):  # fine, of unknown rows, with many small files
         name = f"{LAYERS[number % 3]}/t{number:03d}"
         written = lake[name]
         assert written is not None

@@ -187,25 +187,6 @@ def test_wrong_row_counts_in_the_log_change_no_count_and_make_none_up(
 # what is asked for ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("where", "message"),
-    [
-        ("id > 0; DROP TABLE rows", 'syntax error at or near ";" (character 7)'),
-        ("read_text('/etc/passwd') <> ''", "the function 'read_text' is not allowed here (character 1)"),
-        ("idd > 0", "there is no column 'idd' (character 1)"),
-        ("id", "the condition gives BIGINT, not true or false"),
-    ],
-)
-def test_a_condition_that_may_not_run_is_refused_with_its_place_and_a_way_on(
-    prices: Path, weir: Weir, where: str, message: str
-) -> None:
-    if where != "id":
-        vacuum(prices)  # nothing is read before
-    answer = weir("diff", "prices", "--from", "0", "--to", "3", "--key", "id", f"--where={where}")
-    assert (answer.code, answer.out) == (2, "") and message in answer.err, answer.err
-    assert "hint: " in answer.err and len(answer.err) < 1_000
-
-
 @pytest.mark.parametrize("option", ["--key", "--columns"])
 def test_a_column_that_is_not_there_among_thousands_is_named_and_the_hint_stays_short(
     root: Path, weir: Weir, option: str

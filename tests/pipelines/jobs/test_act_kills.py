@@ -89,6 +89,7 @@ def test_an_act_killed_at_a_point_is_done_once(table: ActTable, arguments: Argum
         assert len(own) == (4 if arguments is ALTERED else 0 if is_of_dropped else 1), own
 
 
+@pytest.mark.soak
 def test_a_restore_and_a_change_that_were_half_done_are_carried_on(table: ActTable) -> None:
     table.write("a")
     table.sql("ALTER TABLE {} SET TBLPROPERTIES ('catalog.team_name' = 'blue')")

@@ -24,6 +24,7 @@ COPY = "kept/it's a `copy`; DROP"
 # metadata ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_comments_columns_and_properties_are_as_they_were_typed(table: ActTable) -> None:
     table.write("a")
     asked = Alter(comment=HOSTILE, add_columns={"it's`odd": "decimal(10,2)"}, column_comments={"it's`odd": HOSTILE})
@@ -78,6 +79,12 @@ def test_a_constraint_is_refused_while_rows_violate_it(table: ActTable) -> None:
     assert [proof.what for proof in table.act(asked).proofs] == ["the constraints are as asked"]
     with pytest.raises((PySparkException, Py4JJavaError), match="DELTA_VIOLATE_CONSTRAINT"):
         table.write("c", start=500)
+
+
+@pytest.mark.soak
+def test_of_two_changes_that_delta_refuses_neither_is_done(table: ActTable) -> None:
+    table.write("a", "b")
+    table.act(Alter(add_constraints={"small": "id < 200"}))
     version = table.snapshot.version
     for again in (Alter(add_constraints={"SMALL": "id < 1000"}), Alter(MAPPED, rename_columns={"id": "key"})):
         with pytest.raises(StreamRefusedError, match=r"Delta refuses it: .*small"):
@@ -92,6 +99,7 @@ def test_a_constraint_is_refused_while_rows_violate_it(table: ActTable) -> None:
 # copies --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_a_copy_has_the_rows_and_what_was_said_of_them(table: ActTable) -> None:
     table.write("a'b", "c", **MAPPED, **{"delta.enableDeletionVectors": "true"})
     for statement in (

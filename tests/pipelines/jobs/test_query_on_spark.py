@@ -125,7 +125,7 @@ def by_id(question: questions.Question) -> str:
 # agreement -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("question", few(2, questions.QUESTIONS), ids=by_id)
+@pytest.mark.parametrize("question", few(1, questions.QUESTIONS), ids=by_id)
 def test_a_host_spark_and_pandas_answer_as_is_answered_here(lake: HostWorld, question: questions.Question) -> None:
     versions = {name: ("orders", version) for name, version in questions.VERSIONS.items()}
     kept, here = lake.rows(lake.submit(question.sql)), lake.local(question.sql)

@@ -30,6 +30,7 @@ from tests.pipelines.jobs.test_requeue import (
     repaired,
 )
 from tests.pipelines.jobs.test_reset import world_of
+from tests.worlds.cases import soak
 from tests.worlds.lake import builders
 from tests.worlds.spark.declared import DOCS, Dying, lake_of, problems_of
 from tests.worlds.spark.lakes import DemoLake, open_lake
@@ -143,7 +144,10 @@ def test_a_function_that_fails_fails_its_stream_by_its_own_error(spark: SparkSes
 @pytest.mark.ci
 @pytest.mark.parametrize(
     "sink",
-    [append(), upsert(keys=["id"], sequence="id"), foreach_batch(lambda rows, batch_id, session: rows.count())],
+    [
+        append(),
+        *soak((upsert(keys=["id"], sequence="id"),), (foreach_batch(lambda rows, batch_id, session: rows.count()),)),
+    ],
     ids=lambda sink: sink.kind,
 )
 def test_what_a_function_observes_is_told_once_a_batch(spark: SparkSession, tmp_path: Path, sink: Sink) -> None:

@@ -356,7 +356,7 @@ def test_a_key_that_comes_twice_is_no_aggregate_s_and_nothing_is_written(
     assert spark.read.format("delta").load(str(tmp_path / "silver_orders")).count() == 0
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_a_column_is_the_tables_in_other_letters_too(spark: SparkSession, tmp_path: Path) -> None:
     made = spark.createDataFrame([], "id STRING, Amount DOUBLE, lsn BIGINT")
     changes = [spark.createDataFrame([("a", float(at), at)], "id STRING, amount DOUBLE, lsn BIGINT") for at in (1, 2)]
@@ -594,8 +594,8 @@ def in_transaction(name: str, **more: Any) -> dict[str, Any]:
     return {**inserted(1, name=name), "op": "u", **more}
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize("make", [upsert, *soak((history,))])
+@pytest.mark.soak
+@pytest.mark.parametrize("make", [upsert, history])
 def test_two_changes_that_nothing_orders_are_told(table: Table, make: Any) -> None:
     with pytest.raises(PySparkException, match="nothing orders two changes of one key"):
         table(make, CONTACT, [in_transaction("a"), in_transaction("b")], flavour="mongodb")

@@ -125,7 +125,7 @@ def lake_of_lines(home: Path, sink: Sink, schema: str, *lines: str, **modes: Any
     return lake_of(home, source, lambda rows: debezium(rows, schema, **modes), **about)
 
 
-@pytest.mark.parametrize("kinds", [FEW, pytest.param([*COLUMNS], marks=pytest.mark.ci)], ids=["few", "all"])
+@pytest.mark.parametrize("kinds", [FEW, pytest.param([*COLUMNS], marks=pytest.mark.soak)], ids=["few", "all"])
 def test_what_fits_is_a_row_what_does_not_is_a_dead_letter_and_what_is_no_change_is_left_out(
     spark: SparkSession, tmp_path: Path, kinds: Collection[str]
 ) -> None:
@@ -160,12 +160,12 @@ def test_a_record_that_ends_a_query_is_named_by_its_place(spark: SparkSession) -
     assert "a record of a.json cannot be taken: no envelope" in refusal(debezium(text, ORDER))
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("schema", "after", "modes", "why"),
     [
         ("id BIGINT, at TIMESTAMP", {"id": 1, "at": TS}, {}, "does not fit the schema: at timestamp (say times=…?)"),
-        *soak((ORDER, {"status": "paid"}, {"misfit": "fail"}, "neither its row nor its key says whose change it is")),
+        (ORDER, {"status": "paid"}, {"misfit": "fail"}, "neither its row nor its key says whose change it is"),
     ],
     ids=["a unit that nobody declared", "misfit=fail"],
 )
@@ -179,7 +179,7 @@ def test_a_stream_ends_at_what_it_cannot_take(
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("sink", [history, *soak((upsert,))])
+@pytest.mark.parametrize("sink", [upsert, *soak((history,))])
 def test_changes_at_one_place_in_the_log_come_in_the_order_of_their_file(
     spark: SparkSession, tmp_path: Path, sink: Any
 ) -> None:
@@ -300,10 +300,12 @@ KIND = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal"}
     ("documents", "types", "decimals"),
     [
         (AS_BYTES, None, "precise"),
-        (AS_BYTES, {name: {**KIND, "parameters": {"scale": str(scale)}} for name, scale in SCALES.items()}, None),
-        pytest.param(AS_VARIABLE, None, None, marks=pytest.mark.ci),
-        pytest.param(AS_TEXT, None, "string", marks=pytest.mark.ci),
-        *soak((AS_TEXT, {name: {"type": "string"} for name in SCALES}, None)),
+        *soak(
+            (AS_BYTES, {name: {**KIND, "parameters": {"scale": str(scale)}} for name, scale in SCALES.items()}, None),
+            (AS_VARIABLE, None, None),
+            (AS_TEXT, None, "string"),
+            (AS_TEXT, {name: {"type": "string"} for name in SCALES}, None),
+        ),
     ],
     ids=["precise", "precise by the schema", "variable", "string", "string by the schema"],
 )

@@ -177,7 +177,7 @@ def test_the_records_own_columns_move_aside_for_those_of_the_schema(
     assert {(problem.message, problem.hint) for problem in problems} == {(message, hint)}
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_a_misfit_is_null_or_ends_the_stream(kafka_broker: KafkaBroker, streams_of: StreamsOf) -> None:
     topic = kafka_broker.create("misfits", partitions=1)
     kafka_broker.produce(topic, [(None, b'{"id": 1, "n": "x"}'), (None, b'{"id": 2, "n": 300}'), (None, b"cut {")])
@@ -382,7 +382,7 @@ class Peeking(Dying):
         batch.limit(1).collect()
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_all_dead_letters_of_a_batch_are_there_however_little_of_it_was_read(
     spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:

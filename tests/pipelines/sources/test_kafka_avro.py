@@ -129,7 +129,7 @@ class LateRegistry(BaseHTTPRequestHandler):
         self.wfile.write(json.dumps({"schema": json.dumps(SMALL)} if known else {"error_code": 40403}).encode())
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_a_record_whose_schema_is_known_a_moment_later_is_in_one_of_the_tables(
     spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:

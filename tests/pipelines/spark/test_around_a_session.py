@@ -114,7 +114,7 @@ def test_every_pinned_file_has_a_digest() -> None:
     assert named == {name for jars in FOLDERS for name in pinned_files(jars)}
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 @pytest.mark.spark
 def test_the_broker_s_files_have_a_folder_of_their_own(tmp_path: Path, repository: str) -> None:
     assert resolve(tmp_path, BROKER, repository=repository) is True
