@@ -56,6 +56,7 @@ def test_the_place_of_a_table() -> None:
 
 def test_words_of_others_cannot_become_markdown() -> None:
     assert markdown_safe("a_b *c* [d](http://e)\n# f") == r"a_b \*c\* \[d\]\(http:color[\:]//e\) \# f"
+    assert markdown_safe("_a_ b__c _d") == r"\_a\_ b\_\_c \_d"
     assert markdown_safe("run `weir up` now") == "run `weir up` now"
     assert "`" not in markdown_safe("one ` alone").replace("\\`", "")
 
