@@ -134,8 +134,11 @@ def test_a_drained_stream_reads_what_was_there_and_stops_alone_and_its_start_kee
     assert world.runs(*others) == runs
 
 
+@pytest.mark.soak
 def test_an_act_stops_the_stream_that_writes_the_table_and_starts_it_again(world: World) -> None:
     """Rows stay as they are, so that the lake equals the ledger afterwards."""
+    world.until_batch(0)
+    world.until_state(StreamState.RUNNING)
     lake, before = Lake(world.settings), world.observed()["silver_events"]
     ref = lake.find("silver/silver_events")
     asked = Repair("event_id IS NOT NULL", {"event_type": "event_type"}, stops_writers=True)
