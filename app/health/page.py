@@ -11,8 +11,7 @@ from app import cache, navigation, services, state, viewer
 from app.errors import boundary
 from app.health import view
 from app.health.text import lake_columns, log_sentence, offender_columns, trend_finding, with_names
-from app.ui.badges import state_mark
-from app.ui.figures import chart, key_figures
+from app.ui.figures import chart, key_figures, state_mark
 from app.ui.lake import LakeReading, OpenTable
 from app.ui.lists import choose, paged, show
 from app.ui.live import empty_lake, live, live_lake, reading_progress

@@ -16,8 +16,7 @@ import streamlit as st
 from app import cache, errors, navigation, services, state, viewer
 from app.overview import view
 from app.ui import lists
-from app.ui.badges import state_mark
-from app.ui.figures import key_figures
+from app.ui.figures import key_figures, state_mark
 from app.ui.lake import Table, lake_totals
 from app.ui.live import empty_lake, reading_progress
 from app.ui.states import by_urgency, summary_sentence

@@ -21,7 +21,9 @@ _MISSING = {  # by whether a name must be typed
 
 
 def open_dialog(kind: str, subject: object) -> NoReturn:
-    """For a click: the page's next full run opens the dialog."""
+    """For a click, in another dialog too, which closes: the page's next full run opens the dialog."""
+    for key in [key for key in st.session_state if str(key).startswith(_pending(""))]:
+        del st.session_state[key]
     st.session_state[_pending(kind)] = subject
     st.rerun()
 

@@ -10,7 +10,7 @@ import streamlit as st
 
 from app import cache, errors, navigation, services, state, viewer
 from app.ui import lists
-from app.ui.badges import classification_badge, layer_badge, team_badge
+from app.ui.figures import classification_badge, layer_badge, team_badge
 from app.ui.lake import OpenTable
 from app.ui.live import VIEWERS, empty_lake, paced, redrawn
 from app.ui.table_acts import act_dialog
