@@ -13,7 +13,7 @@ from typing import Any
 from app.columns import Column
 from app.ui.states import observed_of, own_words, row_expectations, verdict_of
 from app.ui.view.figures import HOVER_MOMENT, FigureJson, FigureLook, base_figure, moment_json
-from app.ui.view.theme import LAYER_TEXT, SURFACES, Mode, categories, state_style, state_text
+from app.ui.view.theme import LAYER_TEXT, SURFACES, Mode, categories, state_style, state_text, state_word
 from app.ui.view.words import KeyFigure, figure_safe, markdown_safe
 from backend.format import UNKNOWN, count_text, cut, duration_text, things, zone_of
 from backend.stream_model.backlog import behind_text
@@ -222,9 +222,7 @@ def sentence(graph: Graph, shown: Sequence[Box]) -> str:
     read, written = ({getattr(edge, end) for edge in graph.edges} & outside for end in ("source", "target"))
     states = Counter(box.node.state for box in streams)
     words = [things(len(streams), "stream")]
-    words += [
-        f"{states[state]:,} {state.lower()}" for state in (StreamState.RUNNING, StreamState.FAILED) if states[state]
-    ]
+    words += [f"{states[state]:,} {state_word(state).lower()}" for state in StreamState if states[state]]
     rest = [things(len(read), "source")] + [things(tables, "other table")] * bool(tables)
     rest += [things(len(written), "target outside", "targets outside")] * bool(written)
     return f"{', '.join(words)}. {', '.join(rest)}."

@@ -14,7 +14,6 @@ from typing import Any
 import streamlit as st
 
 from app import cache, errors, navigation, services, state, viewer
-from app.columns import Columns
 from app.streams.acts import (
     MOST_LOG_ENTRIES,
     act_button,
@@ -27,7 +26,6 @@ from app.streams.acts import (
     reset_button,
 )
 from app.streams.text import (
-    Versions,
     batch_sentence,
     batches_sentence,
     host_sentence,
@@ -91,8 +89,14 @@ def _stream_list() -> None:
         if silent and any(not status.declaration.is_attached for status in reading.streams):
             st.warning(silent, icon=":material/cloud_off:")
     st.markdown(summary_sentence(reading.streams))
+    words = ""
     with st.container(key="search"):
-        words = _search(reading.streams)
+        if num_pages(len(reading.streams)) > 1:
+            typed = st.text_input(
+                "Search", key=state.SEARCH, bind="query-params", live="200ms", width=280, on_change=state.first_page,
+                type="search", placeholder="Name, layer, tag, verdict", icon=":material/search:",
+            )  # fmt: skip
+            words = (typed or "").strip()
     matching = view.matches(reading.streams, words)
     slot = st.container()
     with st.container(key="pages"):
@@ -124,17 +128,6 @@ def _as_shown(streams: Sequence[StreamStatus], key: str) -> list[StreamStatus]:
         statuses = sorted(streams, key=lambda status: before.get(status.declaration.name, len(before)))
     st.session_state[SHOWN] = [status.declaration.name for status in statuses]
     return statuses
-
-
-def _search(streams: Sequence[StreamStatus]) -> str:
-    """What the viewer looks for, where the list has pages."""
-    if num_pages(len(streams)) == 1:
-        return ""
-    words = st.text_input(
-        "Search", key=state.SEARCH, bind="query-params", live="200ms", width=280, on_change=state.first_page,
-        type="search", placeholder="Name, layer, tag, verdict", icon=":material/search:",
-    )  # fmt: skip
-    return (words or "").strip()
 
 
 def _rows(statuses: Sequence[StreamStatus], key: str, *, now: datetime) -> Sequence[int]:
@@ -363,8 +356,8 @@ def _lists(status: StreamStatus, totals: list[ExpectationTotal]) -> None:
 def _chosen_list(chosen: str, status: StreamStatus, totals: list[ExpectationTotal]) -> None:
     now, name = services.now(), status.declaration.name
     failures = status.observed.failures if status.observed else ()
-    columns: Columns[Any]
-    rows: Sequence[Any]
+    columns: Any  # of one type of rows each
+    rows: Any
     others = {
         "Preflight": lambda: checklist(name),
         "Batches": lambda: _batch_list(status.declaration, failures),
@@ -398,10 +391,14 @@ def _chosen_list(chosen: str, status: StreamStatus, totals: list[ExpectationTota
 
 def _batch_list(declared: StreamDeclaration, failures: Sequence[StreamFailure]) -> None:
     """The batch of the URL, if there is one, then those that failed and the newest."""
-    versions = batch_versions(declared)
-    asked = state.get_int(state.BATCH)
+    versions, asked = batch_versions(declared), state.get_int(state.BATCH)
     if asked is not None:
-        _one_batch(declared, asked, versions)
+        batch = services.store().batch(declared.name, asked)
+        version = version_of(batch, versions) if batch else None
+        with st.container(horizontal=True, vertical_alignment="center", border=True, key="one_batch"):
+            st.markdown(f"**{batch_sentence(asked, batch, versions, now=services.now())}**", width="content")
+            if version:
+                navigation.page_link("changes", "What it changed", _of_version(declared, version))
     batches = services.store().progress(declared.name, limit=MOST_BATCHES, raw=False)[::-1]
     failed = view.unfinished(batches, failures)
     if not batches and not failed:
@@ -417,15 +414,6 @@ def _batch_list(declared: StreamDeclaration, failures: Sequence[StreamFailure]) 
     version = version_of(of_name[chosen], versions) if chosen in of_name else None
     if version is not None:
         navigation.go("changes" if version else "table", _of_version(declared, version))
-
-
-def _one_batch(declared: StreamDeclaration, number: int, versions: Versions) -> None:
-    batch = services.store().batch(declared.name, number)
-    version = version_of(batch, versions) if batch else None
-    with st.container(horizontal=True, vertical_alignment="center", border=True, key="one_batch"):
-        st.markdown(f"**{batch_sentence(number, batch, versions, now=services.now())}**", width="content")
-        if version:
-            navigation.page_link("changes", "What it changed", _of_version(declared, version))
 
 
 def _of_version(declared: StreamDeclaration, version: int) -> navigation.Params:

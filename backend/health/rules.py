@@ -109,14 +109,14 @@ def large_files_text(gain: MergeGain) -> str:
 
 
 def small_files_text(gain: MergeGain) -> str:
-    """ "1,204 of 1,310"; "Fine (12)" where those 12 are not worth a remark."""
+    """ "1,204 of 1,310"; "OK (12)" where those 12 are not worth a remark."""
     if not gain.small_files_matter:
-        return f"Fine ({count_text(gain.small_files)})" if gain.small_files else "Fine"
+        return f"OK ({count_text(gain.small_files)})" if gain.small_files else "OK"
     return f"{count_text(gain.small_files)} of {count_text(gain.num_files)}"
 
 
 def fine_text(gain: MergeGain) -> str:
-    return f"Fine: {things(gain.num_files, 'file')}, {bytes_text(gain.size_bytes)}"
+    return f"OK: {things(gain.num_files, 'file')}, {bytes_text(gain.size_bytes)}"
 
 
 def merge_gain(card: TableCard) -> MergeGain:

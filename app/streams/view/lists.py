@@ -57,11 +57,6 @@ def matches(statuses: Iterable[StreamStatus], words: str) -> list[StreamStatus]:
     return [status for status in statuses if all(word in text(status) for word in wanted)]
 
 
-def last_batch_at(status: StreamStatus) -> datetime | None:
-    """When the last batch ended."""
-    return status.progress.ended_at if status.progress else None
-
-
 def build_stream_columns(
     now: datetime, recent_rows: Mapping[str, Sequence[int]] | None = None
 ) -> list[Column[StreamStatus]]:
@@ -73,6 +68,9 @@ def build_stream_columns(
     def last_error(status: StreamStatus) -> str | None:
         failure = status.observed.last_failure if status.observed else None
         return f"{failure.error_class}: {failure.message}"[:MESSAGE_LENGTH] if failure else None
+
+    def last_batch_at(status: StreamStatus) -> datetime | None:
+        return status.progress.ended_at if status.progress else None
 
     *columns, last_batch = stream_columns(now)
     return [
@@ -141,7 +139,8 @@ def key_figures(
     status: StreamStatus, totals: Sequence[ExpectationTotal] = (), *, window: str = "", now: datetime
 ) -> list[KeyFigure]:
     """How far behind, what waits, how it flows, and the expectations that rows of the window broke."""
-    backlog, last, ended_at = status.backlog, status.progress, last_batch_at(status)
+    backlog, last, processed = status.backlog, status.progress, status.processed_rows_per_s
+    ended_at = last.ended_at if last else None
     why = f" {markdown_safe(sentence(backlog.unknown))}" if backlog and backlog.unknown else ""
     no_rate = ""
     if status.input_rows_per_s is None:
@@ -151,7 +150,6 @@ def key_figures(
     safe = f" {markdown_safe(sentence(data_loss_sentence(loss, now=now)))}" if loss else ""
     drain_s = backlog.drain_s if backlog else None
     oldest = f", from {utc_text(backlog.oldest_unread_at)}" if backlog and backlog.oldest_unread_at else ""
-    processed = status.processed_rows_per_s
     missing = " No batch has been reported yet." if last is None else ""
     return [
         KeyFigure(

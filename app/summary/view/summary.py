@@ -59,7 +59,7 @@ def key_figures(snapshot: Snapshot, gain: MergeGain) -> list[KeyFigure]:
         KeyFigure("Rows", count_text(snapshot.num_rows), rows_help),
         KeyFigure("Files", count_text(files), f"{count_exact(files)} files"),
         KeyFigure("Size", bytes_text(snapshot.size_bytes), bytes_exact(snapshot.size_bytes)),
-        KeyFigure("Small files", small_files_text(gain), "Fine: merging would hardly help readers."),
+        KeyFigure("Small files", small_files_text(gain), "OK: merging would hardly help readers."),
     ]
 
 

@@ -119,7 +119,7 @@ def test_a_checksum_is_shown_until_the_count_is_there(home: Path, monkeypatch: p
     summed(home, files=3)
     monkeypatch.setattr(files, "MANY_FILES", 1)
     app = open_page("files", table="summed")
-    assert metrics(app)["Small files"] == "Fine (3)" and "From the checksum" not in words(app)
+    assert metrics(app)["Small files"] == "OK (3)" and "From the checksum" not in words(app)
     assert len(app.get("plotly_chart")) == 1 and not app.warning
     monkeypatch.setattr(cache, "distribution", unreachable)
     app = open_page("files", table="summed")

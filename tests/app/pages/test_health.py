@@ -52,5 +52,5 @@ def test_one_table_shows_counts_rule_offenders_what_to_do_and_that_it_was_done(c
     DeltaTable(str(clicks)).optimize.compact()
     app.run()
     shown = metrics(app)
-    assert (shown["Small files"], len(app.get("plotly_chart"))) == ("Fine (2)", 1)
+    assert (shown["Small files"], len(app.get("plotly_chart"))) == ("OK (2)", 1)
     assert shown["Last OPTIMIZE"].endswith("ago") or shown["Last OPTIMIZE"] == "just now"

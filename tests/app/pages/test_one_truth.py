@@ -45,7 +45,7 @@ class Written:
     def small_text(self) -> str:
         if self.files >= LEAST_JUDGED:
             return f"{self.files} of {self.files}"
-        return f"Fine ({self.files})" if self.files else "Fine"
+        return f"OK ({self.files})" if self.files else "OK"
 
 
 @pytest.fixture(scope="module")

@@ -246,6 +246,20 @@ def test_the_stream_is_chosen_in_the_link_or_on_the_page(store, now: datetime) -
     assert "batch" not in app.query_params
 
 
+def test_the_live_region_has_the_same_parts_in_every_view_and_state(store, now: datetime) -> None:
+    """Or a rerun beside it finds one less in the browser, which then shows nothing."""
+    stream_store.flowing(store, NAME, now, expectations=EXPECTATIONS, source_tables=("bronze/bronze_events",))
+    stream_store.failed(store, "bronze_events", now)
+    stream_store.declare(store, "gold_events", now)
+    shown = {
+        (name, view): open_page("stream", stream=name, view=view).container(key="stream_live")
+        for name in (NAME, "bronze_events", "gold_events")
+        for view in ("Backlog", "Batches", "Declaration")
+    }
+    parts = {tuple(part.type for part in region.children.values()) for region in shown.values()}
+    assert len(parts) == 1 and len(next(iter(parts))) > 8, parts
+
+
 def test_stop_asks_for_a_reason_then_writes_desired_and_audit(flowing, now: datetime) -> None:
     app = open_page("stream", stream=NAME)
     assert app.button(key="one_start").disabled

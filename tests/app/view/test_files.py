@@ -27,9 +27,9 @@ def test_a_file_stands_in_one_bar_and_the_lines_where_they_belong() -> None:
 
 def test_what_is_fine_or_unknown_is_no_finding() -> None:
     fine = distribute(snapshot([10] * 9 + [4096] * 11), TargetSize(4096, "test"), ratio=0.5, min_files=16)
-    assert files.distribution_figure(fine).layout.title.text == "Fine: 20 files, 45.1 kB"
+    assert files.distribution_figure(fine).layout.title.text == "OK: 20 files, 45.1 kB"
     one = distribute(snapshot([10]), fine.target, ratio=0.5, min_files=16)
-    assert files.files_finding(one) == "Fine: 1 file, 10 B", "and not a file above the limit"
+    assert files.files_finding(one) == "OK: 1 file, 10 B", "and not a file above the limit"
     text = files.vectors_sentence(replace(fine, vectors=VectorLoad(2, 30, 70, 1)))
     assert "30 % of all rows are deleted. 1 file with more than 5 %" in text
     unknown = files.vectors_sentence(replace(fine, vectors=VectorLoad(1, 30, None, 0)))

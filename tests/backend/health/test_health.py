@@ -103,7 +103,7 @@ def test_a_table_in_order_says_so_and_asks_for_nothing() -> None:
     found = only(WELL)
     assert (found.severity, found.next_step) == (Severity.FINE, "Nothing to do.")
     assert "no data files" in only(replace(WELL, num_files=0)).finding
-    assert only(replace(WELL, num_files=3, small_files=0, size_bytes=6_090)).finding == "Fine: 3 files, 6.09 kB."
+    assert only(replace(WELL, num_files=3, small_files=0, size_bytes=6_090)).finding == "OK: 3 files, 6.09 kB."
 
 
 def test_small_files_name_the_gain_the_cause_and_the_last_optimize() -> None:
