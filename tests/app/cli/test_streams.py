@@ -199,6 +199,7 @@ def test_many_streams_are_chosen_by_a_rule_sources_first_and_who_is_left_out_is_
         (["--downstream-of", "flows"], ["fed"]),
         (["--upstream-of", "fed"], ["flows"]),
         (["flows", "--downstream"], ["flows", "fed"]),
+        (["fed", "flows"], ["flows", "fed"]),
     ):
         told = weir("stop", *chosen, "--dry-run", "--json").document
         assert [each["name"] for each in told if each.get("would_ask")] == names
