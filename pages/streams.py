@@ -3,7 +3,7 @@
 import streamlit as st
 
 from app import navigation, state
-from app.streams.stream_list import streams
+from app.streams.page import streams
 
 state.keep_only(state.SEARCH, state.PAGE)
 st.title(navigation.title("streams"), anchor=False)

@@ -1,6 +1,6 @@
 """`weir expectations`: what pipelines and people expect of tables, and what the stream host found; `weir expect T`.
 
-Rule: judges nothing itself; what no living host judges says so.
+Rule: hosts judge, and what no living host judges says so; a condition is judged here once, as soon as it is expected.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,6 +15,7 @@ from app.cli.lake import opened
 from app.cli.output import Document, only, print_json, print_list, say
 from app.cli.store import NO_HOST_HINT, is_host_alive, judgements_and_hosts, required_store
 from app.columns import Column
+from app.ui.view.theme import state_text
 from backend.expectations.model import (
     ExpectationKind,
     Judgement,
@@ -26,7 +27,7 @@ from backend.expectations.model import (
     judged_text,
     standing,
 )
-from backend.format import ago, things
+from backend.format import ago, duration_text, things
 from backend.search.condition import check_condition
 
 _BROKEN = 1
@@ -61,26 +62,12 @@ _DOCUMENT = only(
     "judged_at",
     "host_id",
     empty_is_null=("reason", "within_s", "day", "usual_of_days", "condition", "by", "why"),
-    table="expectation.table",
-    uri="expectation.uri",
     expectation="expectation.name",
-    kind="expectation.kind",
-    pipeline="expectation.pipeline",
-    within_s="expectation.within_s",
-    condition="expectation.condition",
-    by="expectation.by",
-    why="expectation.why",
-    reason="finding.reason",
-    version="finding.version",
-    other_version="finding.other_version",
-    last_data_at="finding.last_data_at",
-    day="finding.day",
-    rows="finding.rows",
     usual_rows="finding.usual",
     usual_of_days="finding.days",
-    broken_keys="finding.broken_keys",
-    broken_rows="finding.broken_rows",
-    examples="finding.examples",
+    **{key: f"expectation.{key}" for key in ("table", "uri", "kind", "pipeline", "within_s", "condition", "by", "why")},
+    **{key: f"finding.{key}" for key in ("reason", "version", "other_version", "last_data_at", "day", "rows")},
+    **{key: f"finding.{key}" for key in ("broken_keys", "broken_rows", "examples")},
 )
 
 
@@ -93,18 +80,16 @@ def judgement_document(judgement: Judgement, names: Mapping[str, str], *, is_sta
 def judgement_columns(names: Mapping[str, str], silent: Sequence[Judgement], now: datetime) -> list[Column[Judgement]]:
     """What is expected, and what was found. `names` of tables by URI; `silent`: whom no living host judges."""
 
-    def name(judgement: Judgement) -> str:
+    def table(judgement: Judgement) -> str:
         return names.get(judgement.expectation.uri, judgement.expectation.table)
 
     def since(judgement: Judgement) -> str:
         return ago(judgement.broken_since, now) if judgement.state is State.BROKEN else ""
 
     return [
-        Column(
-            "Table", lambda judgement: names.get(judgement.expectation.uri, judgement.expectation.table), key="table"
-        ),
+        Column("Table", table, key="table"),
         Column("Expected", lambda judgement: expected_text(judgement.expectation)),
-        Column("State", lambda judgement: standing(judgement, silent).value),
+        Column("State", lambda judgement: state_text(standing(judgement, silent))),
         Column("Since", since),
         Column("Found", lambda judgement: found_text(judgement, now)),
         Column("Judged", lambda judgement: judged_text(judgement, now).removeprefix("judged ")),
@@ -118,19 +103,33 @@ def expect(
     reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
-    """Keeps or takes back what a person expects; raises `QueryError` for a condition that no host could judge."""
+    """Keeps or takes back what a person expects, which is judged at once; raises `QueryError` for a condition that no
+    host could judge."""
+    from backend.expectations.looks import judged_now  # with DuckDB, which a list does without
+
     lake, ref = opened(name)
-    store, actor, now = required_store(), services.actor(), services.now()
+    store, actor, now, host = required_store(), services.actor(), services.now(), services.settings().host
     expected = TableExpectation(ref.uri, ref.name, ExpectationKind.HOLDS, condition=condition.strip())
+    document: Document = {"table": ref.name, "uri": ref.uri, "expectation": expected.name, "is_expected": not no_more}
+    document |= dict.fromkeys(("state", "found", "version"))
     if no_more:
         store.expect_no_more(expected, actor=actor, reason=reason, now=now)
+        lines = [f"{ref.name}: {expected.condition} is no longer expected."]
     else:
         check_condition(expected.condition, lake.snapshot(ref))
         store.expect_by_hand(expected, actor=actor, reason=reason, now=now)
+        judgement = judged_now(lake, expected, max_bytes=host.keys_max_bytes, now=now)
+        found = found_text(judgement, now)
+        document |= {"state": judgement.state, "found": found, "version": judgement.finding.version}
+        lines = [
+            f"{ref.name}: {expected.condition} is expected from now on.",
+            f"{state_text(judgement.state)} now: {found}.",
+            f"A host judges it every {duration_text(host.expectations_interval_s)}: `weir expectations {ref.name}`.",
+        ]
+        if not is_host_alive(store.hosts(now=now)):
+            lines[-1] = "No host is alive: it is judged again when one starts (`weir host`)."
     if as_json:
-        print_json({"table": ref.name, "uri": ref.uri, "expectation": expected.name, "is_expected": not no_more})
+        print_json(document)
         return
-    more = "no more" if no_more else f"from now on; `weir expectations {ref.name}` tells what hosts find"
-    say(f"{ref.name}: {expected.condition} is expected {more}.")
-    if not no_more and not is_host_alive(store.hosts(now=now)):
-        say("No host is alive: it will be judged when one starts (`weir host`).", style="yellow")
+    for line in lines:
+        say(line)

@@ -1,5 +1,4 @@
-"""`weir start|stop|drain|restart` of one stream, or of many that are chosen by a rule; `weir preflight|reset|requeue`
-of one.
+"""`weir start|stop|drain|restart` of streams by name or chosen by a rule; `weir preflight|reset|requeue` of one.
 
 Rule: an act is the wish of a named person with a reason; the host carries it out. A wish is written for all streams or
 for none, and who was left out is said. Where rows change, the stream's name is typed once more; the host tries a
@@ -17,8 +16,9 @@ from app.cli.output import Document, Shapes, fields_of, only, print_json, print_
 from app.cli.store import done_on_host, is_host_alive, required_store, stream_named, streams_and_hosts
 from app.columns import Column, Columns
 from app.streams.text import consequence, preflight_sentence, requeue_lines, requeue_samples, reset_lines
+from app.ui.view.theme import state_text
 from backend.errors import SettingsError, StreamRefusedError
-from backend.format import things
+from backend.format import UNKNOWN, things
 from backend.stream_model.backlog import Backlog
 from backend.stream_model.overrides import Setting, check_overrides, compare, parse_overrides, shown
 from backend.stream_model.stream import Action
@@ -41,7 +41,6 @@ _SHAPES: Shapes = {
     Setting: shaped(empty_is_null=("note",)),
     Backlog: only("files", "rows", bytes="size_bytes"),
 }
-SIGNS = {Outcome.OK: "✓", Outcome.WARNING: "▲", Outcome.FAILED: "✕", Outcome.UNKNOWN: "?"}
 STYLES = {Outcome.OK: "green", Outcome.WARNING: "yellow", Outcome.FAILED: "red", Outcome.UNKNOWN: "dim"}
 Confirm = Annotated[str, typer.Option(metavar="NAME", help="The stream's name once more.")]
 
@@ -50,9 +49,9 @@ def _act(action: Action) -> Callable[..., int]:
     """`weir start`, `stop`, `drain` and `restart` take the same."""
 
     def act(
-        name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a stream.")] = "",
-        downstream: Annotated[bool, typer.Option("--downstream", help="And every stream that it feeds.")] = False,
-        everything: Annotated[bool, typer.Option("--all", help="Instead of NAME: every stream.")] = False,
+        names: Annotated[list[str] | None, typer.Argument(metavar="NAME…", help="Names of streams.")] = None,
+        downstream: Annotated[bool, typer.Option("--downstream", help="And every stream that they feed.")] = False,
+        everything: Annotated[bool, typer.Option("--all", help="Instead of names: every stream.")] = False,
         layer: Annotated[str, typer.Option(help="Instead: the streams of a layer.")] = "",
         tag: Annotated[str, typer.Option(metavar="KEY=VALUE", help="Instead: streams with this tag.")] = "",
         upstream_of: Annotated[
@@ -90,17 +89,19 @@ def _act(action: Action) -> Callable[..., int]:
     ) -> int:
         if through and action != "drain":
             raise typer.BadParameter("it says how to drain: weir drain … --through")
-        if sum(map(bool, (name, everything, layer, tag, upstream_of, downstream_of))) != 1 or (downstream and not name):
-            ways = "NAME [--downstream], --all, --layer, --tag, --upstream-of or --downstream-of"
+        rules = names, everything, layer, tag, upstream_of, downstream_of
+        if sum(map(bool, rules)) != 1 or (downstream and not names):
+            ways = "NAME… [--downstream], --all, --layer, --tag, --upstream-of or --downstream-of"
             raise typer.BadParameter(f"choose streams in one way: {ways}")
         if not dry_run and reason is None:
             raise typer.BadParameter("a reason is required: it is kept in the audit trail", param_hint="--reason")
-        if (override or as_declared) and (action not in ("start", "restart") or not name or downstream):
+        is_one = len(names or ()) == 1 and not downstream
+        if (override or as_declared) and (action not in ("start", "restart") or not is_one):
             raise typer.BadParameter("settings are those of one stream: weir start or restart NAME --set KEY=VALUE")
         key, _, value = tag.partition("=")
         selection = Selection(
-            name="" if downstream else name,
-            below=name if downstream else "",
+            names=tuple(dict.fromkeys(names or ())),
+            with_downstream=downstream,
             upstream_of=upstream_of,
             downstream_of=downstream_of,
             layer=layer,
@@ -127,31 +128,30 @@ def _ask(
     plan = plan_acts(action, selection, streams_and_hosts()[0], now=services.now())
     preflights = {name: _preflight(store, name) for name in plan.names} if action in ("start", "restart") else {}
     settings_of, overrides = _settings(store, plan, *overriding)
-    alive, answers = True, dict[str, tuple[Document, str]]()  # by stream: for scripts and for people
+    alive = True
     if reason is None:
-        for status in plan.asked:
-            name, desired = status.declaration.name, status.desired.state.value if status.desired else "–"
-            document = _AS_IT_IS(status) | {"asked": False, "would_ask": action}
-            answers[name] = document, f"{name}: wanted {desired}, observed {status.state.value}"
+        unasked: Document = {"asked": False, "would_ask": action}
+        documents = {status.declaration.name: _AS_IT_IS(status) | unasked for status in plan.asked}
+        line = "{name}: wanted {desired}, observed {state}"
     else:
         actor, now = services.actor(), store.now()
         wishes = store.request_all(plan.names, action, reason=reason, actor=actor, now=now, overrides=overrides)
         alive = is_host_alive(store.hosts(now=services.now()))
-        for wish in wishes:
-            words = f"{wish.state.value} asked for by {wish.actor}. `weir stream {wish.name}` shows when it is so."
-            answers[wish.name] = _WISH(wish) | {"asked": True, "host_alive": alive}, f"{wish.name}: {words}"
+        documents = {wish.name: _WISH(wish) | {"asked": True, "host_alive": alive} for wish in wishes}
+        line = "{name}: {desired} asked for by {actor}. `weir stream {name}` shows when it is so."
     if as_json:
         asked = [
             document | {"settings": settings_of[name], "preflight": preflights.get(name)}
-            for name, (document, _) in answers.items()
+            for name, document in documents.items()
         ]
         left_out = [{"name": stream.name, "asked": False, "left_out": stream.why} for stream in plan.left_out]
-        print_json(asked[0] if selection.name and reason is not None else [*asked, *left_out], _SHAPES)
+        is_one = len(selection.names) == 1 and not selection.with_downstream and reason is not None
+        print_json(asked[0] if is_one else [*asked, *left_out], _SHAPES)
         return 0
     if reason is None:
         say(f"{action} would be asked of {things(len(plan.asked), 'stream')}, in this order. Nothing was asked.")
-    for name, (_, line) in answers.items():
-        say(line)
+    for name, document in documents.items():
+        say(line.format_map({**document, "desired": document["desired"] or UNKNOWN}))
         if settings := settings_of[name]:
             print_list(SETTINGS, settings)
         if (against := preflights.get(name)) and not against.ok:
@@ -159,7 +159,7 @@ def _ask(
             say(consequence(against), style="yellow")
     if plan.left_out:
         print_list(LEFT_OUT, plan.left_out)
-    if answers and not alive:
+    if documents and not alive:
         say("No host is alive: it will be done when one starts (`weir host`).", style="yellow")
     return 0
 
@@ -220,20 +220,19 @@ def reset(
     declared = next((status.declaration for status in statuses if status.declaration.name == name), None)
     starts = parse_starts(lake, declared, begin, services.clock()) if declared and begin else {}
     preview = load_preview(settings, lake, store, statuses, name=name, level=wanted, now=services.now(), starts=starts)
-    if dry_run or not (preview.refused or confirm == name):
+    if preview.refused and not dry_run:
+        raise StreamRefusedError(f"{name} is not reset: {preview.refused}")
+    if dry_run or confirm != name:
         if as_json:
             print_json(_RESET(preview), _SHAPES)
         else:
             say(f"{name}: {preview.effect}", style="bold")
             if preview.refused:
                 say(f"refused: {preview.refused}", style="red")
-            for line in reset_lines(preview):
-                say(line)
-    if dry_run:
-        return 0
-    if preview.refused:
-        raise StreamRefusedError(f"{name} is not reset: {preview.refused}")
-    if confirm != name:
+            for text in reset_lines(preview):
+                say(text)
+        if dry_run:
+            return 0
         raise StreamRefusedError("nothing was done", hint=f"say --confirm {name} once you have read what it does")
     job = done_on_host(store, reset_job(ResetRequest(name, wanted, starts), actor=services.actor(), reason=reason))
     if as_json:
@@ -313,7 +312,6 @@ def _preflight(store: "ControlStore", name: str) -> Preflight:
 def _say_checks(checks: Iterable[Check]) -> None:
     """A line for each check, and one for its remedy where something is to be done."""
     for check in checks:
-        sign = f"{SIGNS[check.outcome]} {check.outcome.value:<8}"
-        say(f"{sign} {check.name}: {check.detail}", style=STYLES[check.outcome])
+        say(f"{state_text(check.outcome):<10} {check.name}: {check.detail}", style=STYLES[check.outcome])
         if check.remedy and check.outcome is not Outcome.OK:
             say(f"           → {check.remedy}")

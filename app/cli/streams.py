@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,9 +18,10 @@ from app.cli.commands import AsJson, StreamName
 from app.cli.output import Document, Shapes, fields_of, only, print_json, print_list, say, shaped
 from app.cli.store import NO_HOST_HINT, BacklogLooks, is_host_alive, stream_named, streams_and_hosts
 from app.columns import Column, Columns, document
-from app.ui.states import state_text, stream_columns
+from app.ui.states import observed_of, stream_columns, verdict_of
+from app.ui.view.theme import state_text
 from backend.errors import LakehouseError
-from backend.format import ago, rate_text, things, utc_text, value_text
+from backend.format import UNKNOWN, ago, rate_text, things, utc_text, value_text
 from backend.stream_model.backlog import (
     Backlog,
     SourceBacklog,
@@ -66,13 +66,18 @@ def stream(name: StreamName, as_json: AsJson = False) -> None:
         print_json(line(status) | _rest(status), SHAPES)
         return
     declaration, progress, now = status.declaration, status.progress, services.now()
-    desired = status.desired.state.value if status.desired else "–"
-    say(f"{name} · {status.state.value} · {status.verdict.value}", style="bold")
+    say(f"{name} · {state_text(observed_of(status))} · {state_text(verdict_of(status))}", style="bold")
     say(declaration.description)
     say(status.because)
     say()
+    wish, dropped, loss = status.desired, status.rows_dropped_by_watermark, None
+    waits = list[str]()
+    if status.backlog is not None:
+        waits = [f"{source.name}: {source_sentence(source, now=now)}" for source in status.backlog.sources]
+        loss = status.backlog.data_loss
+    too_late = f" · {things(dropped, 'row')} dropped as too late in its newest batches" if dropped else ""
     lines = {
-        "desired": f"{desired}{_asked(status)}",
+        "desired": f"{wish.state} ({wish.actor}, {ago(wish.requested_at, now)}: {wish.reason})" if wish else UNKNOWN,
         "host": (status.observed.host_id if status.observed else None) or "–",
         "source": declaration.source,
         "sink": f"{declaration.writes_to}" + (f" ({declaration.sink_uri})" if declaration.sink_uri else ""),
@@ -81,12 +86,12 @@ def stream(name: StreamName, as_json: AsJson = False) -> None:
         "checkpoint": declaration.checkpoint_location,
         "query id": (status.observed.query_id if status.observed else None) or "–",
         "batch": f"{progress.batch_id} · {ago(progress.progressed_at, now)}" if progress else "–",
-        "rates": _rates(status),
-        "watermark": f"{utc_text(progress.watermark) if progress else '–'}{_too_late(status)}",
+        "rates": f"in {rate_text(status.input_rows_per_s)}, out {rate_text(status.processed_rows_per_s)}",
+        "watermark": f"{utc_text(progress.watermark) if progress else '–'}{too_late}",
     }
     for label, text in lines.items():
         say(f"{label:<11} {text}")
-    for place, text in enumerate(_waits(status)):
+    for place, text in enumerate([*waits, *([data_loss_sentence(loss, now=now)] if loss else ())]):
         say(f"{'' if place else 'waits':<11} {text}")
     for place, metric in enumerate(observed_metrics(progress)):
         say(f"{'' if place else 'observed':<11} {metric.observation}.{metric.name} {value_text(metric.value)}")
@@ -94,22 +99,6 @@ def stream(name: StreamName, as_json: AsJson = False) -> None:
 
 
 # JSON ------------------------------------------------------------------------------------------------------------
-
-
-def _failure(failure: StreamFailure) -> Document:
-    return fields_of(failure) | {"faults": recognise(failure)}
-
-
-def _waiting(value: Backlog | SourceBacklog) -> Document:
-    return waiting(value) | {"oldest_unread_at": value.oldest_unread_at}
-
-
-def _backlog(backlog: Backlog) -> Document:
-    return _waiting(backlog) | {"drain_s": backlog.drain_s}
-
-
-def _source(source: SourceBacklog) -> Document:
-    return _SOURCE(source) | {"backlog": _waiting(source)}
 
 
 _SOURCE = only("name", "kind", "lost", "data_loss", "detail", "unknown")
@@ -123,27 +112,17 @@ _STREAM = only(
     "starved_by",
     "rows_dropped_by_watermark",
     empty_is_null=("sink_table",),
-    name="declaration.name",
     desired="desired.state",
-    query_id="observed.query_id",
-    run_id="observed.run_id",
     batch_id="progress.batch_id",
     last_progress_at="progress.progressed_at",
-    host_id="observed.host_id",
-    observed_at="observed.observed_at",
-    layer="declaration.layer",
-    sink_table="declaration.sink_table",
-    writes_to="declaration.writes_to",
+    **{name: f"observed.{name}" for name in ("query_id", "run_id", "host_id")},
+    since="observed.observed_at",
+    seen_at="host.beat_at",
+    observed_at="observed.observed_at",  # the same as `since`, as it was called before
     data_loss_at="backlog.data_loss.at",
+    **{name: f"declaration.{name}" for name in ("name", "layer", "sink_table", "writes_to")},
 )
-_DETAILS = only(
-    "progress",
-    "overrides",
-    request="desired",
-    started_at="observed.started_at",
-    next_start_at="observed.next_start_at",
-)
-_DECLARED = [
+_DECLARED = (
     "description",
     "source",
     "source_tables",
@@ -157,11 +136,22 @@ _DECLARED = [
     "also",
     "tags",
     "reset_allowed",
-]
+)
+_DETAILS = only(
+    "progress",
+    "overrides",
+    empty_is_null=("sink_uri",),
+    request="desired",
+    started_at="observed.started_at",
+    next_start_at="observed.next_start_at",
+    **{name: f"declaration.{name}" for name in _DECLARED},
+)
 SHAPES: Shapes = {
-    Backlog: _backlog,
-    SourceBacklog: _source,
-    StreamFailure: _failure,
+    Backlog: lambda waits: waiting(waits) | {"oldest_unread_at": waits.oldest_unread_at, "drain_s": waits.drain_s},
+    SourceBacklog: lambda source: (
+        _SOURCE(source) | {"backlog": waiting(source) | {"oldest_unread_at": source.oldest_unread_at}}
+    ),
+    StreamFailure: lambda failure: fields_of(failure) | {"faults": recognise(failure)},
     Fault: only("name", "cause", "remedy"),
     Progress: shaped(without=("raw_json", "stream")),
     Setting: only("key", "declared", "now"),
@@ -180,17 +170,11 @@ def line(status: StreamStatus) -> Document:
 
 def _rest(status: StreamStatus) -> Document:
     """What `weir stream` adds."""
-    declaration = {name: getattr(status.declaration, name) for name in _DECLARED}
-    return (
-        declaration
-        | _DETAILS(status)
-        | {
-            "sink_uri": status.declaration.sink_uri or None,
-            "sources": status.backlog.sources if status.backlog else [],
-            "failures": status.observed.failures if status.observed else [],
-            "metrics": observed_metrics(status.progress),
-        }
-    )
+    return _DETAILS(status) | {
+        "sources": status.backlog.sources if status.backlog else [],
+        "failures": status.observed.failures if status.observed else [],
+        "metrics": observed_metrics(status.progress),
+    }
 
 
 # for people ------------------------------------------------------------------------------------------------------
@@ -206,30 +190,6 @@ def _say_failures(status: StreamStatus) -> None:
         say(f"{fault.name}. {fault.cause}")
         say(f"→ {fault.remedy}")
     say(f"`weir preflight {status.declaration.name}` shows what stands against a restart.", style="dim")
-
-
-def _asked(status: StreamStatus) -> str:
-    wish = status.desired
-    return f" ({wish.actor}, {ago(wish.requested_at, services.now())}: {wish.reason})" if wish else ""
-
-
-def _rates(status: StreamStatus) -> str:
-    return f"in {rate_text(status.input_rows_per_s)}, out {rate_text(status.processed_rows_per_s)}"
-
-
-def _too_late(status: StreamStatus) -> str:
-    dropped = status.rows_dropped_by_watermark
-    return f" · {things(dropped, 'row')} dropped as too late in its newest batches" if dropped else ""
-
-
-def _waits(status: StreamStatus) -> Iterator[str]:
-    """A line a source, and until when that is safe."""
-    if status.backlog is None:
-        return
-    for source in status.backlog.sources:
-        yield f"{source.name}: {source_sentence(source, now=services.now())}"
-    if loss := status.backlog.data_loss:
-        yield data_loss_sentence(loss, now=services.now())
 
 
 # pipelines --------------------------------------------------------------------------------------------------------
@@ -283,16 +243,11 @@ def graph(as_json: AsJson = False) -> None:
 
 def edge_columns(graph: Graph) -> list[Column[Edge]]:
     """What a stream reads, and how fast."""
-    states = {node.name: node.state for node in graph.nodes}
-
-    def state(edge: Edge) -> str | None:
-        of_target = states[edge.target]
-        return state_text(of_target) if of_target else None
-
+    states = {node.name: state_text(node.state) if node.state else None for node in graph.nodes}
     return [
         Column("From", lambda edge: edge.source, key="source"),
         Column("To", lambda edge: edge.target, key="target"),
-        Column("State", state),
+        Column("State", lambda edge: states[edge.target]),
         Column("Rows/min", lambda edge: edge.rows_per_min, "count", key="rows_per_min"),
     ]
 

@@ -139,7 +139,7 @@ def judged_sentence(num_tables: int, num_streams: int, judgements: Sequence[Judg
     if num_streams:
         parts.append("every wanted stream flows")
     if met := sum(judgement.state is State.MET for judgement in judgements):
-        parts.append(f"{things(met, 'table expectation')} {'is' if met == 1 else 'are'} met")
+        parts.append(f"{things(met, 'table expectation')} {'is' if met == 1 else 'are'} OK")
     return f"{', '.join(parts)}." if parts else ""
 
 

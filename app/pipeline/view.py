@@ -5,14 +5,15 @@ users: Graphviz gets only their width, and the browser sets every word as text. 
 names the stream and what is missing.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from app.columns import Column
-from app.ui.states import own_words, row_expectations, state_text, verdict_text
+from app.ui.states import observed_of, own_words, row_expectations, verdict_of
 from app.ui.view.figures import HOVER_MOMENT, FigureJson, FigureLook, base_figure, moment_json
-from app.ui.view.theme import LAYER_TEXT, SURFACES, Mode, categories, state_style
+from app.ui.view.theme import LAYER_TEXT, SURFACES, Mode, categories, state_style, state_text, state_word
 from app.ui.view.words import KeyFigure, figure_safe, markdown_safe
 from backend.format import UNKNOWN, count_text, cut, duration_text, things, zone_of
 from backend.stream_model.backlog import behind_text
@@ -23,6 +24,7 @@ from backend.streams.latency import LayerLatency
 from backend.streams.verdict import StreamStatus, Verdict
 
 MOST_LETTERS = 34
+RULES = "Row expectations, 5 min"
 # What runs but does not keep up is told by its verdict.
 _TELLING = (Verdict.CATCHING_UP, Verdict.SLOW, Verdict.STALLED)
 _SHAPES = {
@@ -34,11 +36,8 @@ _SHAPES = {
 }
 _OUTSIDE = {"shape": "cds", "margin": "0.18,0.13"}
 # As wide as the widest words that may come to stand there.
-_STATE_ROOM, _RULES_ROOM, _RATE_ROOM = (
-    "W Catching up W 99 h 59 min",
-    "W Row expectations: 99 of 99 broken",
-    "99,999 rows/min",
-)
+_STATE_ROOM, _RATE_ROOM = "W Catching up W 99 h 59 min", "99,999 rows/min"
+_RULES_ROOM = "W Row expectations, 5 min: 99 of 99 broken"
 _FONT = {"fontname": "Arial", "fontsize": "12"}
 
 
@@ -74,11 +73,10 @@ def boxes(graph: Graph, statuses: Sequence[StreamStatus], recent: Mapping[str, S
 def _box(node: Node, status: StreamStatus | None, batches: Sequence[Progress]) -> Box:
     if status is None or node.state is None:
         return Box(node)
-    is_late = status.state is StreamState.RUNNING and status.verdict in _TELLING
-    word = status.verdict.value if is_late else status.state.value
-    text = verdict_text(status.verdict) if is_late else state_text(status.state)
-    if status.starved_by and status.state is StreamState.RUNNING:
-        word, text = "STARVED", "◌ Starved"
+    runs = status.state is StreamState.RUNNING
+    is_late = runs and (status.starved_by or status.verdict in _TELLING)
+    word = verdict_of(status) if is_late else observed_of(status)
+    text = state_text(word)
     if status.backlog and status.backlog.is_caught_up is False and status.backlog.behind_s:
         text = f"{text} · {behind_text(status.backlog)} behind"
     declared = status.declaration.expectations
@@ -174,7 +172,7 @@ def _node_mark(box: Box, mode: Mode) -> dict[str, Any]:
     warning = state_style("WARNING", mode).colour
     lines = [(short_name(box.node.name), surface.text), (box.node.kind, surface.muted)]
     lines += [(box.state_text, colour)] * bool(box.state)
-    rules = f"Row expectations: {box.rules}" if box.rules else ""
+    rules = f"{RULES}: {box.rules}" if box.rules else ""
     lines += [(rules, warning if box.is_broken else surface.muted)] * bool(rules)
     parts = [box.node.name, box.node.kind, box.state.lower(), rules, box.because]
     return {
@@ -211,8 +209,7 @@ def box_columns(graph: Graph) -> list[Column[Box]]:
         Column("State", lambda box: box.state_text, width=112),
         Column("Reads", lambda box: ", ".join(edge.source for edge in edges(box)) or None, width=133),
         Column("Rows/min", rate, "count", "Rows read over the last 5 minutes; “–”: nobody counts them"),
-        Column("Row expectations", lambda box: box.rules or None, width=118,
-               help="Broken by a row of the last 5 minutes"),
+        Column(RULES, lambda box: box.rules or None, width=170, help="Broken by a row of the last 5 minutes"),
         Column("Why", lambda box: own_words(box.because, box.node.name) or None, width=242),
     ]  # fmt: skip
 
@@ -223,21 +220,12 @@ def sentence(graph: Graph, shown: Sequence[Box]) -> str:
     tables = sum(box.page == "table" for box in shown)
     outside = {box.node.name for box in shown if box.page is None}
     read, written = ({getattr(edge, end) for edge in graph.edges} & outside for end in ("source", "target"))
+    states = Counter(box.node.state for box in streams)
     words = [things(len(streams), "stream")]
-    words += [f"{count_text(sum(_is(box, word) for box in streams))} {word.lower()}" for word in ("RUNNING", "FAILED")
-              if any(_is(box, word) for box in streams)]  # fmt: skip
+    words += [f"{states[state]:,} {state_word(state).lower()}" for state in StreamState if states[state]]
     rest = [things(len(read), "source")] + [things(tables, "other table")] * bool(tables)
     rest += [things(len(written), "target outside", "targets outside")] * bool(written)
     return f"{', '.join(words)}. {', '.join(rest)}."
-
-
-def _is(box: Box, word: str) -> bool:
-    return box.node.state is not None and box.node.state.value == word
-
-
-def pipelines(statuses: Sequence[StreamStatus]) -> list[str]:
-    """The names of the declared pipelines."""
-    return sorted({status.declaration.pipeline for status in statuses if status.declaration.pipeline})
 
 
 # how long data takes from where it lands to each layer ----------------------------------------------------------------

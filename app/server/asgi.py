@@ -68,7 +68,7 @@ async def not_here(_: Request) -> Response:
 def build_app() -> App:
     """The ASGI application."""
     # Here, after `main` has told Streamlit to be quiet: it warns at each import of a cache that no page runs.
-    from app.pipeline import picture
+    from app.pipeline import page as pipeline
     from app.query import sql_editor
     from app.server import metrics
     from app.ui import live_figures
@@ -81,7 +81,7 @@ def build_app() -> App:
         Route("/{page}/_stcore/health", not_here),
         Route("/{page}/_stcore/host-config", not_here),
         script_route(live_figures.SCRIPT),
-        script_route(picture.SCRIPT),
+        script_route(pipeline.SCRIPT),
         script_route(sql_editor.SCRIPT),
         Route(f"{serve()}{{ticket}}", export),
     ]

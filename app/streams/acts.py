@@ -13,20 +13,20 @@ import streamlit as st
 from app import cache, errors, navigation, services, viewer
 from app.columns import Column
 from app.streams.text import (
+    BY_WEIGHT,
     RESET_LABELS,
-    by_weight,
+    STOPS,
     consequence,
     downstream_sentence,
-    effects_sentence,
+    effect_sentence,
     host_sentence,
     left_out_sentences,
     preflight_sentence,
-    requeue_label,
     requeue_lines,
     requeue_samples,
     reset_lines,
 )
-from app.streams.view.lists import acts, acts_on_all, allowed, build_log_columns, check_text, newest_acts
+from app.streams.view.lists import ICONS, build_log_columns, check_text, newest_acts
 from app.ui import dialogs
 from app.ui.figures import state_mark
 from app.ui.lists import show
@@ -46,7 +46,7 @@ from backend.stream_model.overrides import (
     shown,
     spark_conf_of,
 )
-from backend.stream_model.stream import StreamDeclaration
+from backend.stream_model.stream import Action, StreamDeclaration
 from backend.streams.acts import ActPlan, plan_of
 from backend.streams.checkpoint import Starts
 from backend.streams.faults import Check, Outcome
@@ -65,35 +65,44 @@ from backend.streams.reset import ResetLevel, ResetRequest, parse_starts, reset_
 from backend.streams.verdict import StreamStatus, why_not_stopped
 
 MOST_LOG_ENTRIES = 50
-_ACT = "act"
+_ACT, _REQUEUE, _RESET = "act", "requeue", "reset"
 
 
 def act_buttons(statuses: Sequence[StreamStatus], *, key: str) -> None:
-    """The three buttons for one or several streams; a click opens the dialog on the next full run."""
-    for act in acts_on_all(statuses, refused=viewer.read_only_reason()):
-        plan, name = plan_of(act.action, statuses), f"{key}_{act.action}"
-        dialogs.button(_ACT, plan, act.label, key=name, icon=act.icon, effect=act.effect, blocked=act.blocked)
+    """Start, stop and restart of one or several streams."""
+    for action in ICONS:
+        act_button(action, statuses, key=f"{key}_{action}")
 
 
-def start_button(status: StreamStatus, *, key: str) -> None:
-    """Start for another stream than the page's own, where it may be started."""
-    act = acts(status, refused=viewer.read_only_reason())[0]
-    name = status.declaration.name
-    plan = plan_of("start", [status], named=[name])
-    dialogs.button(_ACT, plan, f"Start {name}", key=key, icon=act.icon, effect=act.effect, blocked=act.blocked)
+def act_button(action: Action, statuses: Sequence[StreamStatus], *, key: str, of: str = "") -> None:
+    """Opens the dialog of an act on the next full run. `of`: what is acted on, where that is not the page's own."""
+    plan, label = plan_of(action, statuses), f"{action.capitalize()} {of}".strip()
+    effect, blocked = effect_sentence(action, plan.names), _why_blocked(plan, statuses)
+    dialogs.button(_ACT, plan, f"{label}…", key=key, icon=ICONS[action], effect=effect, blocked=blocked)
 
 
 def blocked_caption(statuses: Sequence[StreamStatus]) -> None:
     """What stands against every act, in words; what is against some of them, their tooltips say. Always one line, so
     that the page does not jump."""
-    reasons = {act.blocked for act in acts_on_all(statuses, refused=viewer.read_only_reason())}
+    reasons = {_why_blocked(plan_of(action, statuses), statuses) for action in ICONS}
     why = reasons.pop() if len(reasons) == 1 else None
     st.caption(markdown_safe(why) if why else "\u00a0")
 
 
-def act_dialog() -> None:
+def _why_blocked(plan: ActPlan, chosen: Sequence[StreamStatus]) -> str | None:
+    """Why nothing can be asked; None where something can. Nobody here acts on what another application runs."""
+    others = bool(chosen) and all(status.declaration.is_attached for status in chosen)
+    refused = None if others else viewer.read_only_reason()
+    if refused or plan.asked:
+        return refused
+    return plan.left_out[0].why if plan.left_out else "Tick a stream first."
+
+
+def act_dialogs() -> None:
     """Called once by a page: says what was just asked, and opens the dialog that is due."""
     dialogs.dialog(_ACT, _ask, title=lambda plan: f"{plan.action.capitalize()} {_subject(plan.names)}?", width="small")
+    dialogs.dialog(_REQUEUE, _requeue_dialog, title="Requeue rows of {}?".format, width="large")
+    dialogs.dialog(_RESET, _reset_dialog, title="Reset {}?".format, width="medium")
 
 
 def operation_log(*, stream: str | None = None) -> None:
@@ -109,9 +118,10 @@ def operation_log(*, stream: str | None = None) -> None:
 
 def _ask(plan: ActPlan) -> None:
     reading, action = cache.streams_reading(), plan.action
-    by_name = {status.declaration.name: status for status in reading.streams}  # none while the store is silent
-    if asked := [by_name[name] for name in plan.names if name in by_name]:
-        st.markdown(markdown_safe(effects_sentence(action, asked)))
+    order = [status.declaration.name for status in in_graph_order(reading.streams, now=reading.read_at)]
+    asked = [name for name in plan.names if name in order]  # none while the store is silent
+    if asked:
+        st.markdown(markdown_safe(effect_sentence(action, asked)))
     for line in left_out_sentences(plan.left_out):
         st.caption(markdown_safe(line))
     below = streams_below(plan.names, reading.streams, now=reading.read_at)
@@ -119,35 +129,38 @@ def _ask(plan: ActPlan) -> None:
         st.markdown(markdown_safe(downstream))
     overrides: Mapping[str, Mapping[str, str]] | None = {}
     if len(asked) == 1 and action != "stop":
-        _before_start(asked[0].declaration.name)
-        overrides = _overrides(asked[0].declaration.name)
+        _before_start(asked[0])
+        overrides = _overrides(asked[0])
     silent = host_sentence(reading.hosts, now=reading.read_at, stale_s=services.settings().host.heartbeat_stale_s)
     if silent:
-        st.warning(f"{silent} The request is kept and carried out when a host comes.", icon=":material/cloud_off:")
-    others = tuple(status.declaration.name for status in allowed(below, action))
-    ticked = dict[str, bool]()
+        st.warning(f"{silent} The request is kept until a host comes.", icon=":material/cloud_off:")
+    others = plan_of(action, below).names
+    how, with_others = action.capitalize(), False
 
     def boxes() -> None:
+        nonlocal how, with_others
+        if action == "stop":
+            ways = list(STOPS)[: None if others or len(asked) > 1 else -1]
+            how = st.radio("When", ways, captions=[STOPS[way][1] for way in ways], key="act_how")
         if others:
             label = f"{action.capitalize()} {markdown_safe(', '.join(others))} too"
-            ticked["downstream"] = st.checkbox(label, key="act_downstream")
-        if action == "stop":
-            ticked["drain"] = st.checkbox("Only once it has read what is there now", key="act_drain")
-            if len(plan.names) > 1 or others:
-                ticked["through"] = st.checkbox("Until all of it is through, in the graph's order", key="act_through")
+            with_others = st.checkbox(label, key="act_downstream")
 
     reason = dialogs.reason(_ACT, label=action.capitalize(), boxes=boxes, disabled=overrides is None)
     if reason is None:
         return
-    names = [*plan.names, *(others if ticked.get("downstream") else ())]
-    order = [status.declaration.name for status in in_graph_order(reading.streams, now=reading.read_at)]
+    action = STOPS[how][0] if action == "stop" else action
+    names = [*plan.names, *(others if with_others or action == "drain through" else ())]
     names.sort(key=lambda name: order.index(name) if name in order else len(order))
-    if ticked.get("through") or ticked.get("drain"):
-        action = "drain through" if ticked.get("through") else "drain"
     with errors.boundary():
         store, actor = services.store(), viewer.actor()
         store.request_all(names, action, reason=reason, actor=actor, now=store.now(), overrides=overrides or {})
-        dialogs.asked(_ACT, f"{action.capitalize()} asked for {_subject(names)}; the host does it next.")
+        doing = "Draining" if action != "stop" and plan.action == "stop" else action.capitalize()
+        dialogs.asked(_ACT, f"{doing}: asked for {_subject(names)}; its host does it next.")
+
+
+def _status(name: str) -> StreamStatus:
+    return next(status for status in cache.streams_reading().streams if status.declaration.name == name)
 
 
 def _subject(names: Sequence[str]) -> str:
@@ -161,7 +174,7 @@ def checklist(name: str) -> None:
     """Every check with its evidence."""
     preflight = cache.preflight(name)
     st.markdown(f"**{markdown_safe(preflight_sentence(preflight))}**")
-    _show_checks(by_weight(preflight.checks))
+    _show_checks([check for outcome in BY_WEIGHT for check in preflight.of(outcome)])
     st.caption("Read without Spark, a few seconds ago at most: checkpoint, logs of sources and sink, leases, disk.")
 
 
@@ -169,12 +182,12 @@ def _before_start(name: str) -> None:
     """In the dialog of a start: what failed, with what will happen, and what is not as it should be."""
     with st.spinner("Looking at checkpoint, sources and sink …"):
         preflight = cache.preflight(name)
-    if not preflight.ok:
-        sentence = f"**{markdown_safe(preflight_sentence(preflight))}** You can start it anyway."
-        st.error(f"{sentence} {consequence(preflight)}", icon=":material/error:")
-    _show_checks([*preflight.failed, *preflight.of(Outcome.WARNING)])
+    whether = markdown_safe(preflight_sentence(preflight))
     if preflight.ok:
-        st.caption(markdown_safe(preflight_sentence(preflight)))
+        st.caption(whether)
+    else:
+        st.error(f"**{whether}** You can start it anyway. {consequence(preflight)}", icon=":material/error:")
+    _show_checks([*preflight.failed, *preflight.of(Outcome.WARNING)])
 
 
 def _show_checks(checks: list[Check]) -> None:
@@ -236,17 +249,17 @@ def chosen_overrides(declared: Mapping[str, str], typed: Mapping[str, str], spar
 # requeue rows of the quarantine ---------------------------------------------------------------------------------------
 
 
-_REQUEUE, _TRIED = "requeue", "_requeue_tried"
+_TRIED = "_requeue_tried"
 
 
 def quarantine_row(declared: StreamDeclaration) -> None:
     """One line: the way to the quarantine, and to requeue its rows. Nothing for a stream without one."""
     quarantine = quarantine_of(declared)
-    if quarantine is None:
-        return
     blocked = viewer.read_only_reason() or why_never(declared)
     effect = blocked or "Repair rows that broke an expectation, and let them through the stream once more, each once"
     with st.container(horizontal=True, vertical_alignment="center", key="quarantine"):
+        if quarantine is None:
+            return
         navigation.table_link(quarantine, f"Quarantine: {quarantine}")
         clicked = st.button(
             "Requeue rows…", key="one_requeue", icon=":material/redo:", disabled=bool(blocked),
@@ -257,14 +270,9 @@ def quarantine_row(declared: StreamDeclaration) -> None:
             dialogs.open_dialog(_REQUEUE, declared.name)
 
 
-def requeue_dialog() -> None:
-    """Called once by the page: says what was just asked, and opens the dialog that is due."""
-    dialogs.dialog(_REQUEUE, _requeue_dialog, title="Requeue rows of {}?".format, width="large")
-
-
 def _requeue_dialog(name: str) -> None:
     with errors.boundary():
-        status = next(stream for stream in cache.streams_reading().streams if stream.declaration.name == name)
+        status = _status(name)
         _choose_rows(status.declaration)
         tried = st.session_state.get(_TRIED)
         if tried is not None:
@@ -306,32 +314,29 @@ def _outcome(status: StreamStatus, request: RequeueRequest, job: Job | None) -> 
         refused = why_not(status) or ("" if answer.met else "no row would go")
         dialogs.ask(
             _REQUEUE,
-            f"Nothing can be requeued now: {refused}." if refused else "",
-            label=requeue_label(answer),
+            sentence(refused) if refused else "",
+            label=f"Requeue {things(answer.met, 'row')}",
             typed=request.stream,
             job=lambda reason: requeue_job(request, actor=viewer.actor(), reason=reason),
             done=f"Asked for {request.stream}; its host does it next. The operation log says what came of it.",
         )
+        _stop_first(status)
 
 
 # reset a stopped stream, or undo the last reset -----------------------------------------------------------------------
 
 
-_RESET, _LEVEL = "reset", "reset_level"
-
-
 def reset_button(status: StreamStatus) -> None:
-    """Opens the dialog on the next full run; off while the stream runs."""
-    blocked = viewer.read_only_reason()
-    if blocked is None and (why := why_not_stopped(status)):
-        blocked = sentence(why)
+    """Opens the dialog on the next full run, which stops the stream first where it runs."""
     name, effect = status.declaration.name, "Read everything again, with its tables or without, or undo the last reset"
+    blocked = viewer.read_only_reason()
     dialogs.button(_RESET, name, "Reset…", key="one_reset", icon=":material/replay:", effect=effect, blocked=blocked)
 
 
-def reset_dialog() -> None:
-    """Called once by the page: says what was just asked, and opens the dialog that is due."""
-    dialogs.dialog(_RESET, _reset_dialog, title="Reset {}?".format, width="medium")
+def _stop_first(status: StreamStatus) -> None:
+    """Under the refusal of what only a stopped stream allows: the button that lifts it."""
+    if why_not_stopped(status):
+        act_button("stop", [status], key="stop_first", of=status.declaration.name)
 
 
 def _reset_dialog(name: str) -> None:
@@ -341,7 +346,7 @@ def _reset_dialog(name: str) -> None:
             list(ResetLevel),
             default=ResetLevel.REPROCESS,
             required=True,
-            key=_LEVEL,
+            key="reset_level",
             format_func=RESET_LABELS.__getitem__,
         )
         starts = _starts(name) if level is ResetLevel.FROM else {}
@@ -352,17 +357,18 @@ def _reset_dialog(name: str) -> None:
         st.markdown("\n".join(f"- {markdown_safe(line)}" for line in reset_lines(preview)))
         dialogs.ask(
             _RESET,
-            f"It cannot be done now: {preview.refused}." if preview.refused else "",
+            sentence(preview.refused) if preview.refused else "",
             label=RESET_LABELS[level],
             typed=name,
             job=lambda reason: reset_job(ResetRequest(name, level, starts), actor=viewer.actor(), reason=reason),
             done=f"{RESET_LABELS[level]}: asked for {name}; its host does it next.",
         )
+        _stop_first(_status(name))
 
 
 def _starts(name: str) -> Starts | None:
     """Where each source begins; None until that is said."""
-    declared = next(stream.declaration for stream in cache.streams_reading().streams if stream.declaration.name == name)
+    declared = _status(name).declaration
     wheres = []
     for source in declared.inputs:
         example = "a version, 2026-01-31T10:00Z or latest" if source.is_table else "a time, latest or offsets as JSON"

@@ -1,33 +1,31 @@
-"""One stream, live: state, key figures, charts, and one chosen list below them.
+"""The list of streams with the acts on those that are ticked; and one stream: state, key figures, charts, lists.
 
-Rule: everything comes from the store, so the panel is still there after the host is gone.
+Rule: everything comes from the store, so the panel is still there after the host is gone. The browser names a chosen
+row by its place, so nothing moves while a row is chosen. Of a live region the elements outside of containers are
+always as many: a rerun beside it would miss one.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import lru_cache
+from typing import Any
 
 import streamlit as st
 
 from app import cache, errors, navigation, services, state, viewer
-from app.columns import Columns, Row
 from app.streams.acts import (
     MOST_LOG_ENTRIES,
+    act_button,
     act_buttons,
-    act_dialog,
+    act_dialogs,
     blocked_caption,
     checklist,
     operation_log,
     quarantine_row,
-    requeue_dialog,
     reset_button,
-    reset_dialog,
-    start_button,
 )
-from app.streams.stream_list import say_why_none
 from app.streams.text import (
-    Versions,
     batch_sentence,
     batches_sentence,
     host_sentence,
@@ -38,22 +36,24 @@ from app.streams.text import (
 from app.streams.view import figures
 from app.streams.view import lists as view
 from app.ui.figures import key_figures, layer_badge, state_badge
-from app.ui.lists import ROW_PX, TWO_LINES_PX, choose, show
-from app.ui.live import live
+from app.ui.lists import ROW_PX, TWO_LINES_PX, chosen_page, show
+from app.ui.lists import choose as choose_row
+from app.ui.live import live, no_streams
 from app.ui.live_figures import LiveChart, live_chart, prepared
-from app.ui.states import verdict_text
+from app.ui.states import by_urgency, observed_of, summary_sentence, verdict_of
 from app.ui.view.figures import FigureLook
-from app.ui.view.theme import FIGURES_KEPT
-from app.ui.view.words import markdown_safe, sentence
+from app.ui.view.theme import FIGURES_KEPT, state_text
+from app.ui.view.words import PAGE_ROWS, markdown_safe, num_pages, page_sentence, sentence
 from backend.errors import LakehouseError, StreamNotFoundError
-from backend.format import utc_text
+from backend.format import things, utc_text
 from backend.lake.model import TableRef
 from backend.stream_model.backlog import Lag
 from backend.stream_model.overrides import overridden_text
 from backend.stream_model.progress import MOST_METRICS, ExpectationTotal, observed_metrics, versions_of
 from backend.stream_model.rollup import DAY_S, MINUTE_S, MOST_POINTS, Points, plan_grain, points_of, points_over
 from backend.stream_model.stream import Progress, Run, StreamDeclaration, StreamFailure, StreamState
-from backend.streams.graph import NOT_RUNNING, build_graph
+from backend.streams.acts import choose
+from backend.streams.graph import NOT_RUNNING, build_graph, in_graph_order
 from backend.streams.verdict import StreamStatus, failure_text
 
 WINDOWS_S = {"15 min": 900, "1 h": 3_600, "6 h": 21_600, "24 h": 86_400, "7 d": 604_800, "30 d": 2_592_000}
@@ -65,6 +65,100 @@ VIEWS = (
 ATTACHED_VIEWS = ("Backlog", "Metrics", "Batches", "Runs", "Failures", "Declaration")  # nobody here starts it
 MOST_BATCHES = 200
 _TROUBLED = (StreamState.FAILED, StreamState.BACKOFF)
+RECENT_S = 300
+LOG_EVERY_S = 5.0
+SCOPE, LIST, SHOWN = "act_scope", "stream_list", "_shown_streams"
+
+
+def streams() -> None:
+    """The list of streams, and what was asked of them."""
+    act_dialogs()
+    live(_stream_list, key="streams_live")
+    st.subheader("Operation log", anchor=False)
+    live(operation_log, key="log_live", every_s=LOG_EVERY_S)
+
+
+def _stream_list() -> None:
+    """Every stream, or why there is none."""
+    reading = cache.streams_reading()
+    if reading.problem or not reading.streams:
+        no_streams(reading)
+        return
+    silent = host_sentence(reading.hosts, now=reading.read_at, stale_s=services.settings().host.heartbeat_stale_s)
+    with st.container(key="silent_host"):
+        if silent and any(not status.declaration.is_attached for status in reading.streams):
+            st.warning(silent, icon=":material/cloud_off:")
+    st.markdown(summary_sentence(reading.streams))
+    words = ""
+    with st.container(key="search"):
+        if num_pages(len(reading.streams)) > 1:
+            typed = st.text_input(
+                "Search", key=state.SEARCH, bind="query-params", live="200ms", width=280, on_change=state.first_page,
+                type="search", placeholder="Name, layer, tag, verdict", icon=":material/search:",
+            )  # fmt: skip
+            words = (typed or "").strip()
+    matching = view.matches(reading.streams, words)
+    slot = st.container()
+    with st.container(key="pages"):
+        page = chosen_page(len(matching))
+    # Ticks are places in a list: another page, and what else is looked for, are other lists.
+    key = LIST if page == 1 and not words else f"{LIST}_{page}_{words}"
+    shown = _as_shown(matching, key)[(page - 1) * PAGE_ROWS : page * PAGE_ROWS]
+    with slot:
+        found = f"{things(len(matching), 'stream')} found. " if words else ""
+        how = (
+            "Click a cell to open a stream. Tick rows, or choose a layer, a tag or all, to start, stop or restart them."
+        )
+        st.caption(f"{found}{page_sentence(page, len(matching))} {how}".strip())
+        picked = _rows(shown, key, now=reading.read_at)
+    names = [status.declaration.name for status in shown]
+    with st.container(horizontal=True, vertical_alignment="bottom", key="acts"):
+        chosen = _acted_on([names[row] for row in picked if row < len(names)], reading.streams, now=reading.read_at)
+        act_buttons(chosen, key="many")
+    blocked_caption(chosen)
+
+
+def _as_shown(streams: Sequence[StreamStatus], key: str) -> list[StreamStatus]:
+    """Most urgent first, or as the viewer saw them when a row was chosen."""
+    selection = st.session_state.get(key, {}).get("selection", {})
+    chosen = selection.get("rows") or selection.get("cells")
+    statuses = by_urgency(streams)
+    if chosen:
+        before = {name: place for place, name in enumerate(st.session_state.get(SHOWN, ()))}
+        statuses = sorted(streams, key=lambda status: before.get(status.declaration.name, len(before)))
+    st.session_state[SHOWN] = [status.declaration.name for status in statuses]
+    return statuses
+
+
+def _rows(statuses: Sequence[StreamStatus], key: str, *, now: datetime) -> Sequence[int]:
+    """A page of the list; the places of the rows that are ticked."""
+    names = [status.declaration.name for status in statuses]
+    recent = services.store().input_rows(names, since=services.now() - timedelta(seconds=RECENT_S))
+    picked = show(
+        view.build_stream_columns(now, recent), statuses, key=key, row_px=TWO_LINES_PX,
+        alt="Streams with desired and observed state, verdict and rate",
+        on_select="rerun", selection_mode=["multi-row", "single-cell"],
+    )["selection"]  # fmt: skip
+    if picked["cells"]:
+        row, _ = picked["cells"][0]
+        navigation.go("stream", {state.STREAM: names[row]})
+    rows: Sequence[int] = picked["rows"]
+    return rows
+
+
+def _acted_on(ticked: Sequence[str], statuses: Sequence[StreamStatus], *, now: datetime) -> list[StreamStatus]:
+    """The ticked streams, or those of the layer or tag that the viewer chose; sources first."""
+    offered = view.scopes(statuses)
+    if ticked:  # a tick wins, and the choice says so: nobody stops a layer when they mean a row
+        st.session_state[SCOPE] = view.TICKED
+    how, is_off = "Untick the rows to choose a layer, a tag or all", bool(ticked)
+    scope = st.selectbox("Act on", list(offered), key=SCOPE, width=210, help=how, disabled=is_off)
+    if selection := offered[scope]:
+        return choose(selection, statuses, now=now)
+    return [status for status in in_graph_order(statuses, now=now) if status.declaration.name in ticked]
+
+
+# one stream -----------------------------------------------------------------------------------------------------------
 
 
 def stream() -> None:
@@ -74,7 +168,7 @@ def stream() -> None:
     chosen = state.stream() or min(declared, default="")
     if reading.problem or not declared:
         st.title(navigation.title("stream"), anchor=False)
-        say_why_none(reading)
+        no_streams(reading)
     elif chosen not in declared:
         st.title(markdown_safe(chosen), anchor=False)
         errors.show(StreamNotFoundError(f"no stream is called {chosen!r}", hint="open one of these"))
@@ -102,9 +196,7 @@ def stream() -> None:
             layer_badge(declaration.layer)
         outside = f"Writes {declaration.writes_to}." if declaration.outside else ""
         st.caption(markdown_safe(" · ".join(filter(None, (declaration.description, outside)))))
-        act_dialog()
-        requeue_dialog()
-        reset_dialog()
+        act_dialogs()
         live(lambda: _panel(chosen), key="stream_live")
 
 
@@ -117,119 +209,96 @@ def _panel(name: str) -> None:
         return
     _state_row(status)
     _neighbours(status, reading)
-    cause = next((each for each in reading.streams if each.declaration.name == status.starved_by), None)
-    if cause is not None:
-        with st.container(horizontal=True, vertical_alignment="center", key="cause"):
-            navigation.page_link("stream", cause.declaration.name, {state.STREAM: cause.declaration.name})
-            start_button(cause, key="start_cause")
-    stale_s = services.settings().host.heartbeat_stale_s
-    silent = None
-    if not status.declaration.is_attached:
-        silent = host_sentence(reading.hosts, now=reading.read_at, stale_s=stale_s)
-    _trouble(status, silent)
+    _trouble(status, reading)
     window = st.segmented_control(
         "Window", list(WINDOWS_S), default="15 min", required=True, key=state.WINDOW, bind="query-params"
     )
     window = window or "15 min"
     points = stream_points(status.declaration, WINDOWS_S[window])
     totals = points.expectation_totals(status.declaration.expectations)
-    key_figures(view.key_figures(status, totals, now=services.now()), key="flow_figures", columns=3)
+    key_figures(view.key_figures(status, totals, window=window, now=services.now()), key="flow_figures", columns=3)
     quarantine_row(status.declaration)
     runs = status.state not in NOT_RUNNING
     lags = stream_lags(status.declaration, points, WINDOWS_S[window])
     lags = status.backlog.lags_until(lags) if status.backlog else lags
     shaded = " Shaded: it did not run." if (points.bins or lags) and points.outages(runs=runs) else ""
     st.caption(f"{window_sentence(points, window=window)}{shaded}")
-    if points.bins or lags:
-        entries = services.store().audit_entries(limit=MOST_LOG_ENTRIES, subject=name, with_queries=False)
-        acts = view.marks(entries, status.observed.failures if status.observed else ())
-        grid = st.grid(2, min_column_width=NARROWEST_CHART_PX, key="charts")
-        for chart in _prepared(points, lags, acts, FigureLook(viewer.mode(), viewer.timezone()), runs=runs):
-            with grid.cell():
-                live_chart(chart)
+    with st.container(key="charts_or_none"):
+        if points.bins or lags:
+            entries = services.store().audit_entries(limit=MOST_LOG_ENTRIES, subject=name, with_queries=False)
+            acts = view.marks(entries, status.observed.failures if status.observed else ())
+            grid = st.grid(2, min_column_width=NARROWEST_CHART_PX, key="charts")
+            for chart in _prepared(points, lags, acts, FigureLook(viewer.mode(), viewer.timezone()), runs=runs):
+                with grid.cell():
+                    live_chart(chart)
     _lists(status, totals)
 
 
 def _state_row(status: StreamStatus) -> None:
-    if status.declaration.is_attached:
-        _attached_row(status)
-        return
-    wanted = status.desired.state.value if status.desired else "UNKNOWN"
+    """What is wanted and observed, the verdict on both, and what may be asked. Nothing here acts on a stream that
+    another application runs."""
+    is_ours, pipeline = not status.declaration.is_attached, markdown_safe(status.declaration.pipeline)
+    wish, who = status.desired, "Nobody has said what this stream should do."
+    if wish is not None:
+        who = f"{wish.actor}, {utc_text(wish.requested_at)}: {wish.reason}"
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute", key="state_row"):
         with st.container(horizontal=True, vertical_alignment="center", width="content", key="states"):
-            _named("wanted", wanted, _wanted_help(status))
             host = f"host {status.observed.host_id}" if status.observed else "a host"
-            _named("observed", status.state.value, f"What {host} last reported, judged by its heartbeat")
-            _named("verdict", status.verdict.value, sentence(status.because))
+            told = f"What {host if is_ours else 'its application'} last reported"
+            named = [("observed", observed_of(status), told), ("verdict", verdict_of(status), sentence(status.because))]
+            for word, value, help_text in [("wanted", wish.state if wish else "UNKNOWN", who)] * is_ours + named:
+                with st.container(horizontal=True, vertical_alignment="center", width="content", gap="xsmall"):
+                    st.caption(word, width="content")
+                    state_badge(value, help=markdown_safe(help_text))
         with st.container(horizontal=True, width="content", key="acts"):
-            act_buttons([status], key="one")
-            reset_button(status)
-    st.markdown(f"**{markdown_safe(_because(status))}**")
-    if status.overrides:
-        difference = f"Not as declared: {overridden_text(status.overrides)}."
-        st.caption(f":material/tune: {markdown_safe(difference)}", help=markdown_safe(_wanted_help(status)))
-    blocked_caption([status])
-
-
-def _because(status: StreamStatus) -> str:
-    """Without the error, where that stands below."""
+            if is_ours:
+                act_buttons([status], key="one")
+                reset_button(status)
     failure = status.observed.last_failure if status.observed and status.state in _TROUBLED else None
-    return sentence(status.because.replace(failure_text(failure), "", 1) if failure else status.because)
+    because = status.because.replace(failure_text(failure), "", 1) if failure else status.because  # it stands below
+    st.markdown(f"**{markdown_safe(sentence(because))}**")
+    with st.container(key="state_notes"):
+        if not is_ours:
+            st.caption(f"The Spark application **{pipeline}** runs it: start and stop it there.")
+            return
+        if status.overrides:
+            difference = f"Not as declared: {overridden_text(status.overrides)}."
+            st.caption(f":material/tune: {markdown_safe(difference)}", help=markdown_safe(who))
+        blocked_caption([status])
 
 
 def _neighbours(status: StreamStatus, reading: cache.StreamsReading) -> None:
-    """What feeds it, and what it writes and feeds: each a link with its verdict."""
+    """What feeds it, and what it writes and feeds: each a link with its verdict; and the start of what starves it."""
     graph, name = build_graph(reading.streams, {}, now=reading.read_at), status.declaration.name
-    nodes, of_name = (
-        {node.name: node for node in graph.nodes},
-        {each.declaration.name: each for each in reading.streams},
-    )
+    nodes = {node.name: node for node in graph.nodes}
+    streams = {each.declaration.name: each for each in reading.streams}
     upstream = [nodes[edge.source] for edge in graph.edges if edge.target == name]
     downstream = [nodes[edge.target] for edge in graph.edges if edge.source == name]
-    for label, beside in (("upstream", upstream), ("downstream", downstream)):
-        if not beside:
-            continue
-        with st.container(horizontal=True, vertical_alignment="center", key=label):
-            st.caption(label, width="content")
-            for node in beside:
-                stream = of_name.get(node.name)
-                if stream is not None:
-                    word = "◌ Starved" if stream.starved_by else verdict_text(stream.verdict)
-                    navigation.page_link("stream", f"{node.name} · {word}", {state.STREAM: node.name})
-                elif node.table:
-                    navigation.table_link(node.table)
-                else:
-                    st.caption(markdown_safe(node.name), width="content")
+    with st.container(key="neighbours"):
+        for label, beside in (("upstream", upstream), ("downstream", downstream)):
+            if not beside:
+                continue
+            with st.container(horizontal=True, vertical_alignment="center", key=label):
+                st.caption(label, width="content")
+                for node in beside:
+                    if stream := streams.get(node.name):
+                        word = state_text(verdict_of(stream))
+                        navigation.page_link("stream", f"{node.name} · {word}", {state.STREAM: node.name})
+                    elif node.table:
+                        navigation.table_link(node.table)
+                    else:
+                        st.caption(markdown_safe(node.name), width="content")
+        if cause := streams.get(status.starved_by or ""):
+            act_button("start", [cause], key="start_cause", of=cause.declaration.name)
 
 
-def _attached_row(status: StreamStatus) -> None:
-    """Of a stream that another application runs: nothing here acts on it."""
-    with st.container(horizontal=True, vertical_alignment="center", key="states"):
-        _named("observed", status.state.value, "What its application last told, judged by its sign of life")
-        _named("verdict", status.verdict.value, sentence(status.because))
-    st.markdown(f"**{markdown_safe(_because(status))}**")
-    application = markdown_safe(status.declaration.pipeline)
-    st.caption(f"The Spark application **{application}** runs it: start and stop it there.")
-
-
-def _named(word: str, state: str, help_text: str) -> None:
-    with st.container(horizontal=True, vertical_alignment="center", width="content", gap="xsmall"):
-        st.caption(word, width="content")
-        state_badge(state, help=markdown_safe(help_text))
-
-
-def _wanted_help(status: StreamStatus) -> str:
-    wanted = status.desired
-    if wanted is None:
-        return "Nobody has said what this stream should do."
-    return f"{wanted.actor}, {utc_text(wanted.requested_at)}: {wanted.reason}"
-
-
-def _trouble(status: StreamStatus, silent: str | None) -> None:
+def _trouble(status: StreamStatus, reading: cache.StreamsReading) -> None:
     """At most two bands, in one container, so that the rest keeps its place among the elements."""
     failure = status.observed.last_failure if status.observed else None
+    stale_s = services.settings().host.heartbeat_stale_s
+    silent = host_sentence(reading.hosts, now=reading.read_at, stale_s=stale_s)
     with st.container(key="trouble"):
-        if silent:
+        if silent and not status.declaration.is_attached:
             st.warning(f"{silent} What follows is what it last reported.", icon=":material/cloud_off:")
         if failure and status.state in _TROUBLED:
             batch = f" in batch {failure.batch_id}" if failure.batch_id is not None else ""
@@ -278,46 +347,58 @@ def _lists(status: StreamStatus, totals: list[ExpectationTotal]) -> None:
         bind="query-params",
         label_visibility="collapsed",
     )
-    now = services.now()
-    match chosen:
-        case "Row expectations":
-            alt = "Rows that met and broke each expectation"
-            _table(view.build_expectation_columns(now), totals, alt, "This stream declares none.")
-        case "Metrics":
-            metrics = observed_metrics(status.progress)
-            if len(metrics) == MOST_METRICS:
-                st.caption(f"The first {MOST_METRICS} are shown.")
-            alt = "What the function of this stream observed in its last batch"
-            _table(view.METRIC_COLUMNS, metrics, alt, 'Its function observes nothing: `rows.observe("name", …)`.')
-        case "Preflight":
-            checklist(status.declaration.name)
-        case "Batches":
-            _batch_list(status.declaration, status.observed.failures if status.observed else ())
-        case "Runs":
-            runs = stream_runs(status.declaration.name)
-            _table(view.build_run_columns(now), runs, "Runs of this stream", "No run has reported progress yet.")
-        case "Failures":
-            failures = status.observed.failures[::-1] if status.observed else ()  # newest first
-            columns, alt = view.build_failure_columns(now), "Failures of this stream"
-            _table(columns, failures, alt, "No failure inside the restart window.")
-        case "Operation log":
-            operation_log(stream=status.declaration.name)
-        case "Declaration":
-            _declaration(status)
-        case _:
-            sources, alt = status.backlog.sources if status.backlog else (), "What waits in each source of this stream"
-            empty = "This stream reads nothing that can wait."
-            _table(view.build_source_columns(now), sources, alt, empty, row_px=TWO_LINES_PX)
+    with st.container(key="chosen_list"):  # views have more and fewer elements
+        _chosen_list(chosen or VIEWS[0], status, totals)
     with st.expander("Last progress as Spark reported it", icon=":material/data_object:", key="raw_progress"):
         st.code((status.progress.raw_json if status.progress else "") or "No progress yet.", language="json")
 
 
+def _chosen_list(chosen: str, status: StreamStatus, totals: list[ExpectationTotal]) -> None:
+    now, name = services.now(), status.declaration.name
+    failures = status.observed.failures if status.observed else ()
+    columns: Any  # of one type of rows each
+    rows: Any
+    others = {
+        "Preflight": lambda: checklist(name),
+        "Batches": lambda: _batch_list(status.declaration, failures),
+        "Operation log": lambda: operation_log(stream=name),
+        "Declaration": lambda: _declaration(status),
+    }
+    if chosen in others:
+        others[chosen]()
+        return
+    match chosen:
+        case "Row expectations":
+            columns, rows, empty = view.build_expectation_columns(now), totals, "This stream declares none."
+        case "Metrics":
+            columns, rows = view.METRIC_COLUMNS, observed_metrics(status.progress)
+            empty = 'Its function observes nothing: `rows.observe("name", …)`.'
+            if len(rows) == MOST_METRICS:
+                st.caption(f"The first {MOST_METRICS} are shown.")
+        case "Runs":
+            columns, rows, empty = view.build_run_columns(now), stream_runs(name), "No run has reported progress yet."
+        case "Failures":  # newest first
+            columns, rows, empty = view.build_failure_columns(now), failures[::-1], "No failure in the restart window."
+        case _:
+            columns, rows = view.build_source_columns(now), status.backlog.sources if status.backlog else ()
+            empty = "This stream reads nothing that can wait."
+    if rows:
+        row_px = TWO_LINES_PX if chosen == "Backlog" else ROW_PX
+        show(columns, rows, key="list", alt=f"{chosen} of the stream {name}", row_px=row_px)
+    else:
+        st.info(empty, icon=":material/info:")
+
+
 def _batch_list(declared: StreamDeclaration, failures: Sequence[StreamFailure]) -> None:
     """The batch of the URL, if there is one, then those that failed and the newest."""
-    versions = batch_versions(declared)
-    asked = state.get_int(state.BATCH)
+    versions, asked = batch_versions(declared), state.get_int(state.BATCH)
     if asked is not None:
-        _one_batch(declared, asked, versions)
+        batch = services.store().batch(declared.name, asked)
+        version = version_of(batch, versions) if batch else None
+        with st.container(horizontal=True, vertical_alignment="center", border=True, key="one_batch"):
+            st.markdown(f"**{batch_sentence(asked, batch, versions, now=services.now())}**", width="content")
+            if version:
+                navigation.page_link("changes", "What it changed", _of_version(declared, version))
     batches = services.store().progress(declared.name, limit=MOST_BATCHES, raw=False)[::-1]
     failed = view.unfinished(batches, failures)
     if not batches and not failed:
@@ -329,19 +410,10 @@ def _batch_list(declared: StreamDeclaration, failures: Sequence[StreamFailure]) 
     names = [*(f"failed {failure.batch_id}" for failure in failed), *of_name]
     alt = "The newest batches of this stream"
     rows: list[Progress | StreamFailure] = [*failed, *batches]
-    chosen = choose(columns, rows, key="batches", names=names, alt=alt)
+    chosen = choose_row(columns, rows, key="batches", names=names, alt=alt)
     version = version_of(of_name[chosen], versions) if chosen in of_name else None
     if version is not None:
         navigation.go("changes" if version else "table", _of_version(declared, version))
-
-
-def _one_batch(declared: StreamDeclaration, number: int, versions: Versions) -> None:
-    batch = services.store().batch(declared.name, number)
-    version = version_of(batch, versions) if batch else None
-    with st.container(horizontal=True, vertical_alignment="center", border=True, key="one_batch"):
-        st.markdown(f"**{batch_sentence(number, batch, versions, now=services.now())}**", width="content")
-        if version:
-            navigation.page_link("changes", "What it changed", _of_version(declared, version))
 
 
 def _of_version(declared: StreamDeclaration, version: int) -> navigation.Params:
@@ -369,13 +441,6 @@ def _declaration(status: StreamStatus) -> None:
     st.code("\n".join(f"{label:<11} {text}" for label, text in lines.items() if text), language=None)
     if declared.code:
         st.code(declared.code, language="python")
-
-
-def _table(columns: Columns[Row], rows: Sequence[Row], alt: str, empty: str, *, row_px: int = ROW_PX) -> None:
-    if rows:
-        show(columns, rows, key="list", alt=alt, row_px=row_px)
-    else:
-        st.info(empty, icon=":material/info:")
 
 
 # read of the store and the lake, once for all viewers -----------------------------------------------------------------
@@ -408,19 +473,17 @@ def _stream_points(
     since = _now - timedelta(seconds=window_s)
     if grain_s is None:
         events = services.store().progress(name, since=since, limit=MOST_EVENTS, raw=False)
-        if len(events) < MOST_EVENTS and not _are_more(name, since, events[0].progressed_at if events else _now):
+        first_at = events[0].progressed_at if events else _now
+        is_whole = len(events) < MOST_EVENTS
+        if is_whole and first_at - since >= timedelta(seconds=MINUTE_S):  # `store.progress_max_rows` is a limit as well
+            minutes = services.store().rollups(name, grain_s=MINUTE_S, since=since)
+            is_whole = all(minute.first_at >= first_at for minute in minutes)
+        if is_whole:
             return replace(points_of(events, trigger_interval_ms=trigger_interval_ms), since=since, until=_now)
-        grain_s = MINUTE_S  # what was read is not all
+        grain_s = MINUTE_S
     rollups = services.store().rollups(name, grain_s=grain_s, since=since)
     points = points_over(rollups, window_s=window_s, grain_s=grain_s, trigger_interval_ms=trigger_interval_ms)
     return replace(points, since=since, until=_now)
-
-
-def _are_more(name: str, since: datetime, first_at: datetime) -> bool:
-    """Whether batches of the window began before the first one that is kept: `store.progress_max_rows` has a limit."""
-    if first_at - since < timedelta(seconds=MINUTE_S):
-        return False
-    return any(minute.first_at < first_at for minute in services.store().rollups(name, grain_s=MINUTE_S, since=since))
 
 
 def stream_lags(stream: StreamDeclaration, points: Points, window_s: int) -> tuple[Lag, ...]:

@@ -13,7 +13,7 @@ from backend.stream_model.overrides import trigger_text
 from backend.stream_model.rollup import HOUR_S, Points
 from backend.stream_model.stream import Action, HostHeartbeat, Progress, StreamDeclaration
 from backend.streams.acts import LeftOut
-from backend.streams.faults import Check, Outcome, Preflight
+from backend.streams.faults import Outcome, Preflight
 from backend.streams.requeue import RequeueAnswer, RequeueRequest, Sample, breaking, quarantine_of
 from backend.streams.reset import ResetLevel, ResetPreview, reads_again
 from backend.streams.verdict import StreamStatus
@@ -26,21 +26,26 @@ RESET_LABELS = {
     ResetLevel.FULL: "Empty tables and read all again",
     ResetLevel.UNDO: "Undo the last reset",
 }
-_EFFECTS: dict[Action, str] = {  # on several streams
-    "start": "The host starts each where its checkpoint ends; nothing is read twice and nothing is skipped.",
-    "stop": "The host lets the running micro-batch of each end, then stops it. Checkpoints stay.",
-    "restart": "The host stops each after its running micro-batch and starts it again from its checkpoint.",
+_EFFECTS: Mapping[Action, str] = {
+    "start": "The host starts {who} from its checkpoint; nothing is read twice and nothing is skipped.",
+    "stop": "The host stops {who}. Its checkpoint stays.",
+    "restart": "The host stops {who} after the running micro-batch and starts it again from its checkpoint.",
 }
-_BY_WEIGHT = (Outcome.FAILED, Outcome.WARNING, Outcome.UNKNOWN, Outcome.OK)
+STOPS: Mapping[str, tuple[Action, str]] = {  # when a stream stops, as a person chooses it
+    "Now": ("stop", "After the running micro-batch"),
+    "Drain": ("drain", "Once it has read what is there now"),
+    "Drain the chain": ("drain through", "With all that it feeds: each once it has read what came before it"),
+}
+BY_WEIGHT = (Outcome.FAILED, Outcome.WARNING, Outcome.UNKNOWN, Outcome.OK)  # what needs a person first
 
 
 # streams and their batches ---------------------------------------------------------------------------------------
 
 
 def host_sentence(hosts: Sequence[HostHeartbeat], *, now: datetime, stale_s: float) -> str | None:
-    """What is wrong with the hosts; None when one is alive."""
+    """What is wrong with the hosts, and the way out; None when one is alive."""
     why = why_no_host(hosts, now=now, stale_s=stale_s)
-    return None if why is None else f"{why[:1].upper()}{why[1:]}."
+    return None if why is None else f"{why[:1].upper()}{why[1:]}. Start one with `weir host`."
 
 
 def window_sentence(points: Points, *, window: str) -> str:
@@ -86,23 +91,11 @@ def pace_text(declared: StreamDeclaration) -> str:
 # start, stop, restart --------------------------------------------------------------------------------------------
 
 
-def effect_sentence(action: Action, status: StreamStatus) -> str:
-    """What the host does when `action` is asked of one stream."""
-    name = status.declaration.name
-    if action == "start":
-        place = "It goes on where its checkpoint ends" if status.progress else "It begins where its checkpoint says"
-        return f"The host starts {name}. {place}; nothing is read twice and nothing is skipped."
-    if action == "stop":
-        return f"The host lets the running micro-batch of {name} end, then stops it. Its checkpoint stays."
-    return f"The host stops {name} after the running micro-batch and starts it again from its checkpoint."
-
-
-def effects_sentence(action: Action, statuses: Sequence[StreamStatus]) -> str:
-    """The same of one stream or several."""
-    if len(statuses) == 1:
-        return effect_sentence(action, statuses[0])
-    names = ", ".join(status.declaration.name for status in statuses)
-    return f"{things(len(statuses), 'stream')}, sources first: {names}. {_EFFECTS[action]}"
+def effect_sentence(action: Action, names: Sequence[str]) -> str:
+    """What the host does when `action` is asked of these streams."""
+    who = names[0] if len(names) == 1 else "each"
+    several = f"{things(len(names), 'stream')}, sources first: {', '.join(names)}. " if len(names) > 1 else ""
+    return several + _EFFECTS[action].format(who=who)
 
 
 def left_out_sentences(left_out: Iterable[LeftOut]) -> list[str]:
@@ -124,17 +117,12 @@ def downstream_sentence(action: Action, below: Sequence[StreamStatus]) -> str:
 # preflight -------------------------------------------------------------------------------------------------------
 
 
-def by_weight(checks: Sequence[Check]) -> list[Check]:
-    """Those that need a person first, else in the order of a start."""
-    return sorted(checks, key=lambda check: _BY_WEIGHT.index(check.outcome))
-
-
 def preflight_sentence(preflight: Preflight) -> str:
     """Whether the stream can go on, and how many checks say so."""
     name, failed = preflight.name, len(preflight.failed)
     if failed:
         return f"{name} cannot go on: {things(failed, 'check')} failed."
-    parts = [f"{len(checks)} {outcome.value}" for outcome in _BY_WEIGHT if (checks := preflight.of(outcome))]
+    parts = [f"{len(checks)} {outcome.value}" for outcome in BY_WEIGHT if (checks := preflight.of(outcome))]
     return f"{name} can go on. Of {things(len(preflight.checks), 'check')}: {', '.join(parts)}."
 
 
@@ -169,10 +157,6 @@ def requeue_lines(answer: RequeueAnswer, request: RequeueRequest, declared: Stre
         stays = things(answer.left, "row")
         lines.append(f"Stay as they are: {stays}; even repaired, {breaking(answer.broken)}")
     return lines
-
-
-def requeue_label(answer: RequeueAnswer) -> str:
-    return f"Requeue {things(answer.met, 'row')}"
 
 
 def requeue_samples(answer: RequeueAnswer) -> list[dict[str, str]]:

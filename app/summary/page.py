@@ -18,8 +18,9 @@ from app.ui import dialogs, figures, lists
 from app.ui.lake import OpenTable
 from app.ui.view.words import PAGE_ROWS, KeyFigure, linked, markdown_safe, sentence
 from app.ui.work import spinner
-from backend.expectations.model import ExpectationKind, TableExpectation, expected_text
-from backend.format import ago, ago_short, moment_help, things, utc_text
+from backend.expectations.looks import judged_now
+from backend.expectations.model import ExpectationKind, TableExpectation, expected_text, found_text
+from backend.format import ago, ago_short, duration_text, moment_help, things, utc_text
 from backend.health.rules import gain_in
 from backend.lake.files.stats import ColumnTotals, columns_with_stats
 from backend.lake.history.timeline import rhythm
@@ -141,10 +142,16 @@ def _label(expected: TableExpectation) -> str:
 def _expect(expected: TableExpectation) -> None:
     with errors.boundary():
         st.code(expected_text(expected), language="sql", wrap_lines=True)
+        host, now = services.settings().host, services.now()
+        if not expected.by:
+            with st.spinner("Judging it at the latest version …"):
+                judgement = judged_now(services.lake(), expected, max_bytes=host.keys_max_bytes, now=now)
+            st.markdown(f"{figures.state_mark(judgement.state)} {markdown_safe(sentence(found_text(judgement, now)))}")
+            st.caption(f"A host judges it again every {duration_text(host.expectations_interval_s)}.")
         if reason := dialogs.reason(EXPECT, label=_label(expected)):
             store = services.store()
             act = store.expect_no_more if expected.by else store.expect_by_hand
-            act(expected, actor=viewer.actor(), reason=reason, now=services.now())
+            act(expected, actor=viewer.actor(), reason=reason, now=now)
             dialogs.asked(EXPECT, "No longer expected" if expected.by else "Hosts check it from now on")
 
 

@@ -33,7 +33,9 @@ _focus = st.components.v2.component("weir_first_field", js=_FIRST_FIELD)
 
 
 def open_dialog(kind: str, subject: object) -> NoReturn:
-    """For a click: the page's next full run opens the dialog."""
+    """For a click, in another dialog too, which closes: the page's next full run opens the dialog."""
+    for key in [key for key in st.session_state if str(key).startswith(_pending(""))]:
+        del st.session_state[key]
     st.session_state[_pending(kind)] = subject
     st.rerun()
 

@@ -224,7 +224,7 @@ def table_columns(now: datetime, small_file_ratio: float) -> tuple[Column[Table]
         since = age_s(table.last_commit_at, now)
         return None if since is None else max(0.0, since)  # one ahead of this clock is now
 
-    small = f"Files below {percent(small_file_ratio)} of the target size. Fine: merging would gain readers nothing"
+    small = f"Files below {percent(small_file_ratio)} of the target size. OK: merging them would gain readers nothing"
     return (
         Column("Table", lambda table: table.ref.name, width=192, key="name"),
         Column("Layer", lambda table: table.ref.layer, "layer", key="layer", is_optional=True),

@@ -16,6 +16,7 @@ from streamlit.runtime.scriptrunner_utils.script_run_context import ThreadState
 from app import cache, services
 from app.errors import boundary
 from app.ui.lake import LakeReading
+from app.ui.view.words import markdown_safe
 from backend.errors import LakehouseError
 from backend.format import count_text, things
 
@@ -113,6 +114,16 @@ def reading_progress(reading: LakeReading) -> None:
             reading.num_read / reading.num_found if reading.num_found else 0.0,
             text if reading.is_listed else "Looking for tables below the roots …",
         )
+
+
+def no_streams(reading: cache.StreamsReading) -> None:
+    """Why there is no stream to show: the store is silent, or no host has declared one."""
+    if reading.problem:
+        st.error(f"**The control store does not answer.** {markdown_safe(reading.problem)}", icon=":material/error:")
+        return
+    st.info("**No stream is declared yet.** Declare a pipeline, then start its host:", icon=":material/water:")
+    st.code("weir up     # UI, host and demo\nweir host   # the host alone", language="bash")
+    st.caption("`docs/pipelines.md` shows how a pipeline is declared.")
 
 
 def empty_lake() -> None:

@@ -8,36 +8,15 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from app.columns import Column
-from app.ui.view.theme import state_word
+from app.ui.view.theme import state_text
 from backend.format import UNKNOWN, age_s, cut, rate_text, things
 from backend.stream_model.backlog import backlog_text
 from backend.stream_model.progress import ExpectationTotal
-from backend.stream_model.stream import Desired, StreamState
+from backend.stream_model.stream import StreamState
 from backend.streams.graph import landing_rows_per_s
 from backend.streams.verdict import StreamStatus, Verdict
 
 MOST_WHY = 90  # signs: three lines of a list
-GLYPHS = {
-    StreamState.STOPPED: "■",
-    StreamState.STARTING: "◔",
-    StreamState.RUNNING: "▶",
-    StreamState.STOPPING: "◑",
-    StreamState.BACKOFF: "↻",
-    StreamState.FAILED: "✕",
-    StreamState.COMPLETED: "✓",
-    StreamState.UNKNOWN: "?",
-}
-VERDICT_GLYPHS = {
-    Verdict.FAILED: "✕",
-    Verdict.UNKNOWN: "?",
-    Verdict.STALLED: "▲",
-    Verdict.SLOW: "▲",
-    Verdict.CATCHING_UP: "»",
-    Verdict.OK: "✓",
-    Verdict.IDLE: "✓",
-    Verdict.STOPPED: "■",
-}
-
 URGENCY = (
     Verdict.FAILED,
     Verdict.STOPPED,
@@ -60,33 +39,27 @@ def by_urgency(statuses: Iterable[StreamStatus]) -> list[StreamStatus]:
     return sorted(statuses, key=rank)
 
 
-def state_text(state: StreamState) -> str:
-    """Icon and word, so that the state is never colour alone."""
-    return f"{GLYPHS[state]} {state_word(state)}"
+def verdict_of(status: StreamStatus) -> str:
+    """The verdict that every page shows: one that has nothing to read because another is stopped is no idle one."""
+    return "STARVED" if status.starved_by else status.verdict.value
 
 
-def verdict_text(verdict: Verdict) -> str:
-    """The same of a verdict."""
-    return f"{VERDICT_GLYPHS[verdict]} {state_word(verdict)}"
-
-
-def wanted_text(desired: Desired | None) -> str:
-    """What a person wants, or that nobody has said."""
-    if desired and desired.drains:
-        return f"{GLYPHS[StreamState.STOPPING]} {state_word(desired.state)}"
-    return state_text(StreamState(desired.state.value)) if desired else UNKNOWN
+def observed_of(status: StreamStatus) -> str:
+    """The state that every page shows: one that reads on until it stops is draining."""
+    drains = status.state is StreamState.RUNNING and status.desired is not None and status.desired.drains
+    return "DRAINING" if drains else status.state.value
 
 
 def row_expectations(totals: Iterable[ExpectationTotal], declared: Sequence[str]) -> tuple[str, bool]:
-    """ "3 of 4 broken", "4 met" or "4 not counted": the row expectations that a stream declares over a window, and
-    whether rows broke any; "" where there are none."""
+    """ "3 of 4 broken", "4 OK" or "4 not counted": the row expectations that a stream declares over a window, which
+    stands beside it, and whether rows broke any; "" where there are none."""
     totals = [total for total in totals if total.name in declared]
     if not totals:
         return "", False
     if broken := sum(bool(total.failed) for total in totals):
         return f"{broken:,} of {len(totals):,} broken", True
     is_counted = all(total.failed is not None for total in totals)
-    return f"{len(totals):,} {'met' if is_counted else 'not counted'}", False
+    return f"{len(totals):,} {'OK' if is_counted else 'not counted'}", False
 
 
 def own_words(because: str, name: str) -> str:
@@ -101,15 +74,18 @@ def stream_columns(now: datetime) -> tuple[Column[StreamStatus], ...]:
     def because(status: StreamStatus) -> str:
         return own_words(status.because, status.declaration.name)
 
+    def wanted(status: StreamStatus) -> str:
+        return state_text(status.desired.state) if status.desired else UNKNOWN
+
     def since_batch(status: StreamStatus) -> float | None:
         return age_s(status.progress.ended_at if status.progress else None, now)
 
     return (
         Column("Stream", lambda status: status.declaration.name, key="name"),
-        Column("Verdict", lambda status: verdict_text(status.verdict), "state", width=94),
+        Column("Verdict", lambda status: state_text(verdict_of(status)), "state", width=94),
         Column("Why", because, width=294),
-        Column("Wanted", lambda status: wanted_text(status.desired), "state", "What a person asked for", 82),
-        Column("Observed", lambda status: state_text(status.state), "state", "What the host last saw", 92),
+        Column("Wanted", lambda status: wanted(status), "state", "What a person asked for", 82),
+        Column("Observed", lambda status: state_text(observed_of(status)), "state", "What the host last saw", 92),
         Column("Behind", lambda status: backlog_text(status.backlog) or None, width=111,
                help="Age of the oldest input that it has not read, the rows, and when it is done, where known"),
         Column("Rows in", lambda status: status.input_rows_per_s, "rate", "Rows read per second lately, while it runs",

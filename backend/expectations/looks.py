@@ -17,6 +17,7 @@ from backend.expectations.model import (
     MOST_DAYS,
     ExpectationKind,
     Finding,
+    Judgement,
     LastData,
     State,
     TableExpectation,
@@ -38,6 +39,15 @@ MEMORY_BYTES = 256_000_000  # beside the streams of the host; more goes to disk
 FIRST_LOOK = 64  # commits
 COMMITS_AT_ONCE = 1_000
 MOST_COMMITS = 200_000
+
+
+FIRST_LOOK_S = 30.0  # so long a person waits who is about to expect something
+
+
+def judged_now(lake: Lake, expected: TableExpectation, *, max_bytes: int, now: datetime) -> Judgement:
+    """What one look finds, before any host has judged it; nothing is kept."""
+    finding = Looks(lake, max_bytes).look(expected, None, CancelToken(FIRST_LOOK_S), now=now)
+    return Judgement(expected, finding, "", now)
 
 
 @dataclass(frozen=True, slots=True)

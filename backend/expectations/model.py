@@ -41,9 +41,9 @@ class Standing(StrEnum):
     """What a judgement says now, as every page and the terminal count it. `EARLY`: the table is too young."""
 
     BROKEN = "broken"
-    UNKNOWN = "not known"
+    UNKNOWN = "unknown"
     EARLY = "too early to tell"
-    MET = "met"
+    MET = "OK"
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,9 +109,9 @@ def large_files_text(gain: MergeGain) -> str:
 
 
 def small_files_text(gain: MergeGain) -> str:
-    """ "1,204 of 1,310"; "Fine (12)" where those 12 are not worth a remark."""
+    """ "1,204 of 1,310"; "OK (12)" where those 12 are not worth a remark."""
     if not gain.small_files_matter:
-        return f"Fine ({count_text(gain.small_files)})" if gain.small_files else "Fine"
+        return f"OK ({count_text(gain.small_files)})" if gain.small_files else "OK"
     return f"{count_text(gain.small_files)} of {count_text(gain.num_files)}"
 
 

@@ -16,10 +16,10 @@ from backend.streams.verdict import StreamStatus
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Exactly one of the first six is given. `tag`: its name and value; `below`: a stream and all that it feeds."""
+    """Streams by name, `with_downstream` with all that they feed; or by one of the rest. `tag`: its name and value."""
 
-    name: str = ""
-    below: str = ""
+    names: tuple[str, ...] = ()
+    with_downstream: bool = False
     upstream_of: str = ""
     downstream_of: str = ""
     layer: str = ""
@@ -52,10 +52,11 @@ class ActPlan:
 def choose(selection: Selection, statuses: Sequence[StreamStatus], *, now: datetime) -> list[StreamStatus]:
     """The streams of a selection, sources first. Raises `StreamNotFoundError` where there is none."""
     graph = build_graph(statuses, {}, now=now)
+    above = selection.names if selection.with_downstream else (selection.downstream_of,)
     names = {
-        *_named(selection),
+        *selection.names,
         *(graph.upstream(selection.upstream_of) if selection.upstream_of else ()),
-        *graph.downstream(selection.below or selection.downstream_of),
+        *(name for start in above for name in graph.downstream(start)),
     }
     tag, value = selection.tag
     chosen = [
@@ -66,14 +67,14 @@ def choose(selection: Selection, statuses: Sequence[StreamStatus], *, now: datet
         or (selection.layer and status.declaration.layer == selection.layer)
         or (tag and status.declaration.tags.get(tag) == value)
     ]
-    if not chosen or not _named(selection) <= {status.declaration.name for status in chosen}:
+    if not chosen or not set(selection.names) <= {status.declaration.name for status in chosen}:
         raise _nothing_chosen(selection, statuses)
     return chosen
 
 
 def plan_acts(action: Action, selection: Selection, statuses: Sequence[StreamStatus], *, now: datetime) -> ActPlan:
     """Raises `StreamNotFoundError` where nothing is chosen."""
-    return plan_of(action, choose(selection, statuses, now=now), named=_named(selection))
+    return plan_of(action, choose(selection, statuses, now=now), named=selection.names)
 
 
 def plan_of(action: Action, chosen: Sequence[StreamStatus], *, named: Collection[str] = ()) -> ActPlan:
@@ -88,10 +89,6 @@ def plan_of(action: Action, chosen: Sequence[StreamStatus], *, named: Collection
     )
 
 
-def _named(selection: Selection) -> set[str]:
-    return {selection.name or selection.below} - {""}
-
-
 def blocked(status: StreamStatus, action: Action) -> str | None:
     """Why `action` cannot or need not be asked of the stream now; None where it may be."""
     if status.declaration.is_attached:
@@ -101,8 +98,9 @@ def blocked(status: StreamStatus, action: Action) -> str | None:
 
 def _nothing_chosen(selection: Selection, statuses: Sequence[StreamStatus]) -> StreamNotFoundError:
     declared = [status.declaration for status in statuses]
-    if name := selection.name or selection.below:
-        return StreamNotFoundError(f"no stream {name!r}", hint=_known("streams", (stream.name for stream in declared)))
+    names = [stream.name for stream in declared]
+    if missing := [name for name in selection.names if name not in names]:
+        return StreamNotFoundError(f"no stream {missing[0]!r}", hint=_known("streams", names))
     if selection.layer:
         layers = (stream.layer for stream in declared if stream.layer)
         return StreamNotFoundError(f"no stream has the layer {selection.layer!r}", hint=_known("layers", layers))

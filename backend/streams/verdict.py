@@ -245,7 +245,10 @@ def _of_backlog(
         if not 0 < trigger_s < _usual_s(window) or behind_s <= trigger_s:
             return Verdict.OK, _keeps_up(window, behind if behind_s > usual_s else "")
         stays = tendency in (Trend.STEADY, Trend.GROWING) and median(behind_by) > max(FAR * trigger_s, LEAST_STALL_S)
-        return Verdict.SLOW if stays else Verdict.OK, f"does not hold its trigger: {_pace(trigger_s, window)}; {behind}"
+        pace = f"{_pace(trigger_s, window)}; {behind}"
+        if stays:
+            return Verdict.SLOW, f"does not hold its trigger: {pace}"
+        return Verdict.OK, f"runs without a pause: {pace}"
     waits = waiting_text(backlog, now=backlog.seen_at)
     if tendency is Trend.STEADY:
         return Verdict.SLOW, f"is {behind} and does not catch up: {_gains(lags, window)}{waits}"
@@ -271,7 +274,7 @@ def _of_rows(status: StreamStatus, window: Sequence[Progress]) -> tuple[Verdict,
     pace = _pace(trigger_s, window)
     if trend([batch.num_input_rows for batch in window], tolerance=1) is Trend.GROWING:
         return Verdict.SLOW, f"falls behind: {pace} and carry more rows each time"
-    return Verdict.OK, f"does not hold its trigger: {pace}, and how far behind it is, nobody knows"
+    return Verdict.OK, f"runs without a pause: {pace}; how far behind it is, nobody knows"
 
 
 def _pace(trigger_s: float, window: Sequence[Progress]) -> str:

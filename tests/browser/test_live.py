@@ -106,12 +106,12 @@ def test_the_graph_changes_in_place_and_leads_to_streams(page: Page, served: Ser
 def test_the_health_of_a_table_follows_its_commits(page: Page, served: Served) -> None:
     builders.write(served.lake / "clicks", {"id": [1]})
     page.goto(f"{served.url}/health?table=clicks")
-    titles, small = page.locator(".st-key-trend .gtitle"), page.locator(".st-key-health_figures").get_by_text("Fine (")
+    titles, small = page.locator(".st-key-trend .gtitle"), page.locator(".st-key-health_figures").get_by_text("OK (")
     expect(titles.filter(has_text=re.compile("^1 file .* 100 % small, at v0"))).to_be_visible()
-    expect(small).to_have_text("Fine (1)")
+    expect(small).to_have_text("OK (1)")
     builders.write(served.lake / "clicks", {"id": [2]})
     expect(titles.filter(has_text=re.compile("^2 files .* 100 % small, at v1"))).to_be_visible()
-    expect(small).to_have_text("Fine (2)")
+    expect(small).to_have_text("OK (2)")
 
 
 def charts(page: Page) -> list[dict[str, Any]]:

@@ -6,12 +6,11 @@ is "–" and its help says why.
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
 
 from app.columns import Column, Columns
-from app.streams.text import Versions, effect_sentence, pace_text, version_of
+from app.streams.text import Versions, pace_text, version_of
 from app.ui.states import row_expectations, stream_columns
 from app.ui.view.words import KeyFigure, markdown_safe, sentence
 from backend.format import (
@@ -32,7 +31,7 @@ from backend.jobs.model import JobKind
 from backend.stream_model.backlog import Backlog, SourceBacklog, behind_text, data_loss_sentence
 from backend.stream_model.progress import ExpectationTotal, sum_known
 from backend.stream_model.stream import Action, AuditEntry, ObservedMetric, Progress, Run, StreamFailure, StreamState
-from backend.streams.acts import Selection, blocked
+from backend.streams.acts import Selection
 from backend.streams.faults import Check, Outcome, recognise
 from backend.streams.verdict import StreamStatus
 
@@ -46,39 +45,16 @@ ICONS: dict[Action, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ActButton:
-    """One thing a person can ask of a stream. `blocked` says why not, None when it may be asked."""
-
-    action: Action
-    label: str
-    icon: str
-    effect: str
-    blocked: str | None
-
-
-def in_order(statuses: Sequence[StreamStatus], shown: Sequence[str]) -> list[StreamStatus]:
-    """As the names were shown before; those not shown yet come after them."""
-    rank = {name: place for place, name in enumerate(shown)}
-    return sorted(statuses, key=lambda status: rank.get(status.declaration.name, len(rank)))
-
-
 def matches(statuses: Iterable[StreamStatus], words: str) -> list[StreamStatus]:
     """Those that hold every word in name, layer, tags, state or verdict."""
+
+    def text(status: StreamStatus) -> str:
+        declared = status.declaration
+        tags = (f"{tag}={value}" for tag, value in declared.tags.items())
+        return " ".join((declared.name, declared.layer or "", *tags, status.state, status.verdict)).casefold()
+
     wanted = words.casefold().split()
-    return [status for status in statuses if all(word in _text(status) for word in wanted)]
-
-
-def _text(status: StreamStatus) -> str:
-    declared = status.declaration
-    tags = (f"{tag}={value}" for tag, value in declared.tags.items())
-    parts = (declared.name, declared.layer or "", *tags, status.state.value, status.verdict.value)
-    return " ".join(parts).casefold()
-
-
-def last_batch_at(status: StreamStatus) -> datetime | None:
-    """When the last batch ended."""
-    return status.progress.ended_at if status.progress else None
+    return [status for status in statuses if all(word in text(status) for word in wanted)]
 
 
 def build_stream_columns(
@@ -93,6 +69,9 @@ def build_stream_columns(
         failure = status.observed.last_failure if status.observed else None
         return f"{failure.error_class}: {failure.message}"[:MESSAGE_LENGTH] if failure else None
 
+    def last_batch_at(status: StreamStatus) -> datetime | None:
+        return status.progress.ended_at if status.progress else None
+
     *columns, last_batch = stream_columns(now)
     return [
         *columns,
@@ -102,32 +81,6 @@ def build_stream_columns(
         Column("Layer", lambda status: status.declaration.layer, "layer", key="layer"),
         Column("Last batch at", last_batch_at, "moment", "End of the last batch, exact"),
     ]
-
-
-def acts(status: StreamStatus, *, refused: str | None) -> tuple[ActButton, ...]:
-    """Start, stop and restart with what each does and why it may not be asked. `refused`: why nobody may act here."""
-    return tuple(
-        ActButton(action, action.capitalize(), icon, effect_sentence(action, status), _why_not(status, action, refused))
-        for action, icon in ICONS.items()
-    )
-
-
-def acts_on_all(statuses: Sequence[StreamStatus], *, refused: str | None) -> tuple[ActButton, ...]:
-    """The same for several streams at once: an act is blocked when it is for each of them."""
-    if not statuses:
-        blank = "Tick a stream first."
-        return tuple(
-            ActButton(action, action.capitalize(), icon, blank, refused or blank) for action, icon in ICONS.items()
-        )
-    merged: list[ActButton] = []
-    for options in zip(*(acts(status, refused=refused) for status in statuses), strict=True):
-        merged.append(next((button for button in options if button.blocked is None), options[0]))
-    return tuple(merged)
-
-
-def allowed(statuses: Iterable[StreamStatus], action: Action) -> list[StreamStatus]:
-    """Those of the streams that `action` may be asked of now."""
-    return [status for status in statuses if blocked(status, action) is None]
 
 
 def scopes(statuses: Iterable[StreamStatus]) -> dict[str, Selection | None]:
@@ -176,19 +129,18 @@ def newest_acts(entries: Iterable[AuditEntry]) -> list[AuditEntry]:
     return sorted(_acts_alone(entries), key=lambda entry: entry.at, reverse=True)
 
 
-def _why_not(status: StreamStatus, action: Action, refused: str | None) -> str | None:
-    return blocked(status, action) if status.declaration.is_attached else refused or blocked(status, action)
-
-
 # one stream -----------------------------------------------------------------------------------------------------------
 
 
 _ARROW = ":material/arrow_forward:"
 
 
-def key_figures(status: StreamStatus, totals: Sequence[ExpectationTotal] = (), *, now: datetime) -> list[KeyFigure]:
-    """How far behind, what waits, how it flows, and the rows that broke an expectation where one is declared."""
-    backlog, last, ended_at = status.backlog, status.progress, last_batch_at(status)
+def key_figures(
+    status: StreamStatus, totals: Sequence[ExpectationTotal] = (), *, window: str = "", now: datetime
+) -> list[KeyFigure]:
+    """How far behind, what waits, how it flows, and the expectations that rows of the window broke."""
+    backlog, last, processed = status.backlog, status.progress, status.processed_rows_per_s
+    ended_at = last.ended_at if last else None
     why = f" {markdown_safe(sentence(backlog.unknown))}" if backlog and backlog.unknown else ""
     no_rate = ""
     if status.input_rows_per_s is None:
@@ -198,7 +150,6 @@ def key_figures(status: StreamStatus, totals: Sequence[ExpectationTotal] = (), *
     safe = f" {markdown_safe(sentence(data_loss_sentence(loss, now=now)))}" if loss else ""
     drain_s = backlog.drain_s if backlog else None
     oldest = f", from {utc_text(backlog.oldest_unread_at)}" if backlog and backlog.oldest_unread_at else ""
-    processed = status.processed_rows_per_s
     missing = " No batch has been reported yet." if last is None else ""
     return [
         KeyFigure(
@@ -231,17 +182,17 @@ def key_figures(status: StreamStatus, totals: Sequence[ExpectationTotal] = (), *
             f"{f'It ended at {utc_text(ended_at)}.' if ended_at else ''}{missing}".strip(),
             note=f"{things(last.num_input_rows, 'row')} in batch {last.batch_id}" if last else "",
         ),
-        *_expectation_figures(totals, status.declaration.expectations),
+        *_expectation_figures(totals, status.declaration.expectations, window),
     ]
 
 
-def _expectation_figures(totals: Sequence[ExpectationTotal], declared: Sequence[str]) -> list[KeyFigure]:
+def _expectation_figures(totals: Sequence[ExpectationTotal], declared: Sequence[str], window: str) -> list[KeyFigure]:
     word, _ = row_expectations(totals, declared)
     failed = sum_known(total.failed for total in totals)
     checked = sum_known((failed, sum_known(total.passed for total in totals)))
     note = f"{things(failed, 'row')}, {percent(failed / checked)} of checks" if failed and checked else ""
-    help_text = "Those that rows of the window shown broke."
-    return [KeyFigure("Row expectations", word, help_text, note=note)] if word else []
+    help_text = f"Broken by a row of the last {window}."
+    return [KeyFigure(f"Row expectations, {window}", word, help_text, note=note)] if word else []
 
 
 def _waiting_note(backlog: Backlog) -> str:

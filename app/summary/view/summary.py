@@ -59,7 +59,7 @@ def key_figures(snapshot: Snapshot, gain: MergeGain) -> list[KeyFigure]:
         KeyFigure("Rows", count_text(snapshot.num_rows), rows_help),
         KeyFigure("Files", count_text(files), f"{count_exact(files)} files"),
         KeyFigure("Size", bytes_text(snapshot.size_bytes), bytes_exact(snapshot.size_bytes)),
-        KeyFigure("Small files", small_files_text(gain), "Fine: merging would hardly help readers."),
+        KeyFigure("Small files", small_files_text(gain), "OK: merging would hardly help readers."),
     ]
 
 
@@ -190,7 +190,8 @@ def _expectation_line(judgement: Judgement, silent: Sequence[Judgement], now: da
     if since:
         when = f"broken for {duration_text((now - since).total_seconds())} · {when}"
     if is_silent and judgement.state is not State.UNKNOWN:
-        found = f"it was {judgement.state}: {found}"
+        was = "OK" if judgement.state is State.MET else judgement.state
+        found = f"it was {was}: {found}"
     expected = judgement.expectation
     if expected.by:
         when += f" · expected by {expected.by}: {expected.why}"
@@ -199,7 +200,7 @@ def _expectation_line(judgement: Judgement, silent: Sequence[Judgement], now: da
 
 
 def expectations_sentence(expectation_lines: Sequence[ExpectationLine]) -> str:
-    """ "3 table expectations: 1 broken, 2 met"."""
+    """ "3 table expectations: 1 broken, 2 OK"."""
     counts = Counter(line.state for line in expectation_lines)
     parts = [f"{counts[state]} {state}" for state in Standing if counts[state]]
     return f"{things(len(expectation_lines), 'table expectation')}: {', '.join(parts)}"

@@ -46,11 +46,12 @@ class OperationStyle(NamedTuple):
 
 
 class StateStyle(NamedTuple):
-    """How a state looks everywhere: `badge` is Streamlit's colour name, `icon` a material icon."""
+    """How a state looks everywhere: `badge` is Streamlit's colour name, `icon` a material icon, `glyph` a character."""
 
     colour: str
     icon: str
     badge: Literal["green", "orange", "red", "blue", "gray"]
+    glyph: str
 
 
 # family → (light, dark, glyph, Plotly symbol)
@@ -66,32 +67,39 @@ _OPERATION_FAMILIES = {
     "other": ("#6B7680", "#9AA8B3", "○", "circle-open"),
 }
 
-_STATES: dict[str, tuple[Literal["green", "orange", "red", "blue", "gray"], str]] = {
-    "RUNNING": ("green", ":material/play_circle:"),
-    "OK": ("green", ":material/check_circle:"),
-    "FINE": ("green", ":material/check_circle:"),
-    "COMPLETED": ("green", ":material/task_alt:"),
-    "MET": ("green", ":material/check_circle:"),
-    "DONE": ("green", ":material/check_circle:"),
-    "STARTING": ("blue", ":material/hourglass_top:"),
-    "QUEUED": ("blue", ":material/hourglass_empty:"),
-    "IDLE": ("blue", ":material/bedtime:"),
-    "CATCHING UP": ("blue", ":material/fast_forward:"),
-    "NOTE": ("blue", ":material/info:"),
-    "STOPPING": ("orange", ":material/hourglass_bottom:"),
-    "BACKOFF": ("orange", ":material/replay:"),
-    "SLOW": ("orange", ":material/speed:"),
-    "STALLED": ("orange", ":material/pending:"),
-    "WARNING": ("orange", ":material/warning:"),
-    "BROKEN": ("orange", ":material/warning:"),
-    "RESTING": ("orange", ":material/pause_circle:"),
-    "FAILED": ("red", ":material/error:"),
-    "CRITICAL": ("red", ":material/error:"),
-    "DRAINED": ("gray", ":material/hourglass_bottom:"),
-    "DRAINED_THROUGH": ("gray", ":material/hourglass_bottom:"),
-    "CANCELLED": ("gray", ":material/cancel:"),
-    "STOPPED": ("gray", ":material/stop_circle:"),
-    "UNKNOWN": ("gray", ":material/help:"),
+# Of a stream's state or verdict, a severity, or a job: colour, icon, and the glyph of lists
+_STATES: dict[str, tuple[Literal["green", "orange", "red", "blue", "gray"], str, str]] = {
+    "RUNNING": ("green", ":material/play_circle:", "▶"),
+    "OK": ("green", ":material/check_circle:", "✓"),
+    "DONE": ("green", ":material/task_alt:", "✓"),
+    "STARTING": ("blue", ":material/hourglass_top:", "◔"),
+    "QUEUED": ("blue", ":material/hourglass_empty:", "◔"),
+    "IDLE": ("blue", ":material/bedtime:", "✓"),
+    "CATCHING UP": ("blue", ":material/fast_forward:", "»"),
+    "NOTE": ("blue", ":material/info:", "●"),
+    "STOPPING": ("orange", ":material/hourglass_bottom:", "◑"),
+    "DRAINING": ("orange", ":material/hourglass_bottom:", "◑"),
+    "BACKOFF": ("orange", ":material/replay:", "↻"),
+    "SLOW": ("orange", ":material/speed:", "▲"),
+    "STALLED": ("orange", ":material/pending:", "▲"),
+    "WARNING": ("orange", ":material/warning:", "▲"),
+    "RESTING": ("orange", ":material/pause_circle:", "▲"),
+    "FAILED": ("red", ":material/error:", "✕"),
+    "CRITICAL": ("red", ":material/error:", "✕"),
+    "STARVED": ("gray", ":material/link_off:", "◌"),
+    "DRAINED": ("gray", ":material/hourglass_bottom:", "◑"),
+    "CHAIN DRAINED": ("gray", ":material/hourglass_bottom:", "◑"),
+    "CANCELLED": ("gray", ":material/cancel:", "■"),
+    "STOPPED": ("gray", ":material/stop_circle:", "■"),
+    "UNKNOWN": ("gray", ":material/help:", "?"),
+}
+# One word for one meaning: values of other sets of states, as people read them
+_SAME = {
+    **dict.fromkeys(("FINE", "MET"), "OK"),
+    "TOO EARLY TO TELL": "UNKNOWN",
+    "BROKEN": "WARNING",
+    "COMPLETED": "DONE",
+    "DRAINED_THROUGH": "CHAIN DRAINED",
 }
 
 _STATE_COLOURS: dict[Mode, dict[str, str]] = {
@@ -139,14 +147,20 @@ def operation_text(operation: str | None) -> str:
 
 
 def state_style(state: str, mode: Mode = "light") -> StateStyle:
-    """Colour and icon of a stream state, verdict or severity (their values, in any case)."""
-    badge, icon = _STATES.get(str(state).upper(), _STATES["UNKNOWN"])
-    return StateStyle(_STATE_COLOURS[mode][badge], icon, badge)
+    """Colour, icon and glyph of a stream state, verdict or severity (their values, in any case)."""
+    badge, icon, glyph = _STATES.get(state_word(state).upper(), _STATES["UNKNOWN"])
+    return StateStyle(_STATE_COLOURS[mode][badge], icon, badge, glyph)
 
 
 def state_word(state: str) -> str:
     """A stream state, verdict or severity as people read it: "Catching up", "OK"."""
-    return "OK" if str(state).upper() == "OK" else str(state).capitalize().replace("_", " ")
+    word = _SAME.get(str(state).upper(), str(state).upper())
+    return word if word == "OK" else word.capitalize()
+
+
+def state_text(state: str) -> str:
+    """Glyph and word, so that a state is never colour alone."""
+    return f"{state_style(state).glyph} {state_word(state)}"
 
 
 @cache

@@ -93,6 +93,9 @@ def test_a_person_expects_a_condition_and_takes_it_back(weir: Weir, lake: Path, 
     uri = str(lake / "silver" / "orders")
     answer = weir("expect", "silver/orders", " id >= 0 ", "--reason", "ids once were negative")
     assert answer.code == 0 and "orders: id >= 0 is expected from now on" in answer.out and "No host" not in answer.out
+    assert "✓ OK now: " in answer.out and "A host judges it every 5 min" in answer.out, "judged at once"
+    told = weir("expect", "silver/orders", "id >= 0", "--reason", "ids once were negative", "--json").document
+    assert (told["state"], told["is_expected"]) == ("met", True) and told["found"] and told["version"] is not None
     (kept,) = store.judgements()
     assert (kept.expectation.uri, kept.expectation.condition, kept.state) == (uri, "id >= 0", State.UNKNOWN)
     assert kept.expectation.why == "ids once were negative"
@@ -110,7 +113,7 @@ def test_a_person_expects_a_condition_and_takes_it_back(weir: Weir, lake: Path, 
     assert store.judgements() == []
     acts = [entry for entry in store.audit_entries(limit=99) if entry.action in ("expect", "expect no more")]
     why = {entry.action: entry.reason for entry in acts}
-    assert why == {"expect": "ids once were negative", "expect no more": "returns are negative"} and len(acts) == 2
+    assert why == {"expect": "ids once were negative", "expect no more": "returns are negative"} and len(acts) == 3
     assert {entry.actor for entry in acts} == {kept.expectation.by}
 
 

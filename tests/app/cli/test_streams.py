@@ -165,12 +165,12 @@ def test_preflight_lists_checks_with_evidence_and_ends_with_1_where_one_failed(
     assert checks["sink"]["ok"] is None, "/lake/flows lies outside the roots: nobody looked"
     people = weir("preflight", "flows")
     assert people.code == 1
-    assert "✕ failed   checkpoint: metadata is missing" in people.out
+    assert "✕ Failed   checkpoint: metadata is missing" in people.out
     assert "flows cannot go on: 1 check failed" in people.out
 
     started = weir("restart", "flows", "--reason", "a test")
     assert (started.code, store.desired()["flows"].reason) == (0, "a test"), "a preflight forbids nothing"
-    assert "✕ failed   checkpoint: metadata is missing" in started.out
+    assert "✕ Failed   checkpoint: metadata is missing" in started.out
     assert "As long as this stands, it fails again or loses rows" in started.out
     assert weir("restart", "flows", "--reason", "b", "--json").document["preflight"]["ok"] is False
     assert weir("stop", "flows", "--reason", "c", "--json").document["preflight"] is None
@@ -199,6 +199,7 @@ def test_many_streams_are_chosen_by_a_rule_sources_first_and_who_is_left_out_is_
         (["--downstream-of", "flows"], ["fed"]),
         (["--upstream-of", "fed"], ["flows"]),
         (["flows", "--downstream"], ["flows", "fed"]),
+        (["fed", "flows"], ["flows", "fed"]),
     ):
         told = weir("stop", *chosen, "--dry-run", "--json").document
         assert [each["name"] for each in told if each.get("would_ask")] == names

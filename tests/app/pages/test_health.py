@@ -52,7 +52,7 @@ def test_one_table_shows_counts_rule_offenders_what_to_do_and_that_it_was_done(c
     DeltaTable(str(clicks)).optimize.compact()
     app.run()
     shown = metrics(app)
-    assert (shown["Small files"], len(app.get("plotly_chart"))) == ("Fine (2)", 1)
+    assert (shown["Small files"], len(app.get("plotly_chart"))) == ("OK (2)", 1)
     assert "Files grew from" in titles(app) or "Files fell from" in titles(app)
     app.segmented_control(key="health_number").set_value("Small files' share")
     assert "Small files' share" in titles(again(app))

@@ -1,4 +1,5 @@
-"""A figure that stands on several pages, or in the terminal, is the same everywhere: 600 tables, some of them broken.
+"""A figure or a state that stands on several pages, or in the terminal, is the same everywhere: 600 tables, some of
+them broken, and streams in every state.
 
 Rule: what is expected is counted from the actions that were written; no page stands in for another.
 """
@@ -6,6 +7,7 @@ Rule: what is expected is counted from the actions that were written; no page st
 import json
 from collections import Counter
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import pandas as pd
@@ -13,12 +15,17 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app import cache
+from app.ui.figures import state_mark
 from app.ui.view.words import PAGE_ROWS
+from backend.access import Actor
 from backend.format import bytes_text, count_text
+from backend.store.store import ControlStore
+from backend.stream_model.stream import StreamState
 from tests.worlds.lake.builders import HandLog, add, commit_info
 from tests.worlds.pages.frames import frame_with
 from tests.worlds.pages.opened import metrics, open_page, words
 from tests.worlds.processes import wait_until
+from tests.worlds.store import stream_store
 from tests.worlds.terminal import Weir, weir
 
 __all__ = ["weir"]
@@ -38,7 +45,7 @@ class Written:
     def small_text(self) -> str:
         if self.files >= LEAST_JUDGED:
             return f"{self.files} of {self.files}"
-        return f"Fine ({self.files})" if self.files else "Fine"
+        return f"OK ({self.files})" if self.files else "OK"
 
 
 @pytest.fixture(scope="module")
@@ -149,3 +156,57 @@ def test_pages_of_one_table_say_the_same(lake: dict[str, Written | None], weir: 
         told = weir("files", name, "--json").document
         assert (told["num_files"], told["size_bytes"]) == (written.files, written.size_bytes)
         assert written.small_text in weir("files", name).out and written.small_text in weir("health", name).out
+
+
+SHOWN = {  # by stream: its state and verdict as every page and the terminal show it; in JSON; how its sentence goes on
+    "bronze_flows": ("▶ Running", "✓ OK", ("RUNNING", "OK"), " keeps up"),
+    "bronze_fails": ("✕ Failed", "✕ Failed", ("FAILED", "FAILED"), " failed "),
+    "bronze_stops": ("■ Stopped", "■ Stopped", ("STOPPED", "STOPPED"), " has been stopped"),
+    "bronze_drains": ("◑ Draining", "✓ OK", ("RUNNING", "OK"), " keeps up"),
+    "bronze_waits": ("? Unknown", "? Unknown", ("UNKNOWN", "UNKNOWN"), " has not been taken up"),
+    "silver_rests": ("▶ Running", "✓ Idle", ("RUNNING", "IDLE"), " has had nothing new to read"),
+    "silver_starves": ("▶ Running", "◌ Starved", ("RUNNING", "IDLE"), " is starved"),
+}
+RULES = ("event_type_not_null", "amount_not_negative")
+
+
+@pytest.fixture
+def streams(store: ControlStore, now: datetime) -> ControlStore:
+    """Streams in every state, by the names of `SHOWN`."""
+    for name in ("bronze_flows", "bronze_stops", "bronze_drains", "silver_rests"):
+        stream_store.flowing(store, name, now, expectations=RULES)
+    stream_store.flowing(store, "silver_starves", now, source_tables=("bronze/bronze_stops",))
+    stream_store.failed(store, "bronze_fails", now)
+    stream_store.declare(store, "bronze_waits", now)
+    for name in ("silver_rests", "silver_starves"):
+        stream_store.idle(store, name, now)
+    for name, action in (("bronze_stops", "stop"), ("bronze_drains", "drain")):
+        store.request(name, action, reason="a move", actor=Actor("ana"), now=now)
+    stream_store.observe(store, "bronze_stops", StreamState.STOPPED, now)
+    return store
+
+
+def test_each_state_has_one_badge_one_sentence_and_one_json_on_every_page(
+    streams: ControlStore, now: datetime, weir: Weir
+) -> None:
+    listed = frame_with(open_page("streams"), "Wanted").set_index("Stream")
+    overview = frame_with(open_page("overview"), "Verdict").set_index("Stream")
+    nodes = frame_with(open_page("pipeline"), "Reads").set_index("Name")
+    told = {stream["name"]: stream for stream in weir("streams", "--json").document}
+    assert set(listed.index) == set(overview.index) == set(told) == set(SHOWN)
+    for name, (state, verdict, in_json, goes_on) in SHOWN.items():
+        assert (listed.loc[name, "Observed"], listed.loc[name, "Verdict"]) == (state, verdict), name
+        assert overview.loc[name, "Verdict"] == verdict, name
+        assert nodes.loc[name, "State"].partition(" · ")[0] == (verdict if "Starved" in verdict else state), name
+        assert (told[name]["state"], told[name]["verdict"]) == in_json, name
+        assert told[name]["because"].startswith(f"{name}{goes_on}"), told[name]["because"]
+        page, begins = words(app := open_page("stream", stream=name)).replace("\\", ""), goes_on.strip()
+        assert f"{name}{goes_on}" in page and state_mark(state[2:]) in page and state_mark(verdict[2:]) in page, name
+        assert listed.loc[name, "Why"].startswith(begins.capitalize()) and nodes.loc[name, "Why"].startswith(
+            begins.capitalize()
+        ), name
+        assert f"{name} · {state} · {verdict}\n" in weir("stream", name).out, name
+        rules = nodes.loc[name, "Row expectations, 5 min"]  # all batches are of these minutes
+        assert metrics(app).get("Row expectations, 15 min") == (rules and rules.removeprefix("▲ ")), name
+        seen = told[name]["since"], told[name]["observed_at"], told[name]["seen_at"]
+        assert seen[0] == seen[1] and (seen[2] is None) is (name == "bronze_waits"), seen

@@ -146,7 +146,7 @@ def fill(lake: Path, at: datetime, table: str = "silver/orders") -> None:
 def test_the_summary_shows_what_is_expected_and_found_and_overview_leads_there(lake: Path, now: datetime) -> None:
     fill(lake, now)
     text = words(open_page("table", table="silver/orders"))
-    assert "3 table expectations: 1 broken, 1 not known, 1 met" in text
+    assert "3 table expectations: 1 broken, 1 unknown, 1 OK" in text
     assert "**order_id is unique** · 7 keys are repeated, in 15 rows: 1 · 2 · 3 · 4 · 5 and 2 more" in text
     assert "broken for 30 min" in text and "judged at v3" in text
     assert "**customer_id is in silver_customers.id** · not judged: 1.2 TB, limit 10 GB" in text
@@ -166,9 +166,9 @@ def test_the_summary_shows_what_is_expected_and_found_and_overview_leads_there(l
 def test_a_host_that_is_away_makes_them_unknown_since_then(lake: Path, now: datetime) -> None:
     fill(lake, now - timedelta(minutes=10))
     text = words(open_page("table", table="silver/orders"))
-    assert "3 table expectations: 1 broken, 2 not known" in text
+    assert "3 table expectations: 1 broken, 2 unknown" in text
     assert "Not judged for 10 min" in text and "the host that did is away" in text
-    assert "it was broken: 7 keys are repeated" in text and "it was met: the last came" in text
+    assert "it was broken: 7 keys are repeated" in text and "it was OK: the last came" in text
     assert "broken for" not in text, "nobody knows how it is now"
     overview = words(open_page("overview"))
     assert "its host is away" in overview
@@ -178,9 +178,9 @@ def test_met_expectations_are_praised_and_young_ones_are_no_news(lake: Path, now
     judge(lake, now, (FRESH, Finding(State.MET, last_data_at=now)), ({"kind": ExpectationKind.ROWS_PER_DAY}, EARLY))
     app = open_page("overview")
     assert "Nothing needs attention" in words(app)
-    assert "1 table expectation is met" in app.success[0].value
+    assert "1 table expectation is OK" in app.success[0].value
     summary = words(open_page("table", table="silver/orders"))
-    assert "3 of 7 full days" in summary and "2 table expectations: 1 too early to tell, 1 met" in summary
+    assert "3 of 7 full days" in summary and "2 table expectations: 1 too early to tell, 1 OK" in summary
     assert "0 of 3 tables match" in words(open_page("tables", show="Not as expected"))
 
 

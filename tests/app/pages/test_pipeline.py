@@ -50,7 +50,7 @@ def test_the_list_shows_what_each_stream_reads_and_how_fast(events: ControlStore
     }  # fmt: skip
     read = sum(batch.num_input_rows for batch in events.progress("silver_events"))
     assert rows.loc["silver_events", "Rows/min"] == pytest.approx(read / 5, abs=0.1)
-    assert rows.loc["silver_events", "Row expectations"] is None
+    assert rows.loc["silver_events", "Row expectations, 5 min"] is None
     assert rows.loc["silver_events", "Why"].startswith("Keeps up")
     assert "3 streams, 3 running. 1 source, 1 other table." in words(app)
     stream_store.observe(events, "gold_orders", StreamState.FAILED, now)
@@ -64,7 +64,7 @@ def test_the_list_shows_what_each_stream_reads_and_how_fast(events: ControlStore
 
 def test_without_streams_the_page_says_how_to_declare_them(home: Path) -> None:
     text = words(open_page("pipeline"))
-    assert "No streams: no host has declared any yet." in text and "docs/pipelines.md" in text
+    assert "No stream is declared yet" in text and "docs/pipelines.md" in text
     assert "weir host" in text and "Landing" not in text, "without layers there is no latency"
 
 

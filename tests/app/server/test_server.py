@@ -15,7 +15,7 @@ import plotly
 import pytest
 
 from app import services
-from app.pipeline import picture
+from app.pipeline import page as pipeline
 from app.query import sql_editor
 from app.ui import live_figures
 from app.ui.live import VIEWERS_AT_FULL_PACE, paced
@@ -78,7 +78,7 @@ def test_routes_answer_beside_the_pages(server: Served) -> None:
     ("script", "version", "uses"),
     [
         (live_figures.SCRIPT, plotly.__version__, "Plotly.react("),
-        (picture.SCRIPT, "3.31.0", "viz.renderSVGElement("),
+        (pipeline.SCRIPT, "3.31.0", "viz.renderSVGElement("),
         (sql_editor.SCRIPT, "6.43.15", "SQLDialect.define("),
     ],
 )

@@ -70,6 +70,7 @@ from backend.stream_model.stream import (
     AuditEntry,
     Desired,
     DesiredState,
+    HostHeartbeat,
     Observed,
     ObservedMetric,
     Progress,
@@ -99,7 +100,7 @@ DECLARED = StreamDeclaration("s", "", "files", "/lake/s", "s", (), "silver", 5_0
 RUNNING = StreamStatus(
     DECLARED, Desired("s", DesiredState.RUNNING, 1, "", "ann", NOW),
     Observed("s", StreamState.RUNNING, "h", 1, NOW, "q", "r", failures=(FAILURE,)), StreamState.RUNNING,
-    (BATCH,), Verdict.OK, "s is well", Backlog((SOURCE,), NOW),
+    (BATCH,), Verdict.OK, "s is well", HostHeartbeat("h", "box", 1, AGO, NOW), Backlog((SOURCE,), NOW),
 )  # fmt: skip
 UNKNOWN = StreamStatus(DECLARED, None, None, StreamState.UNKNOWN, (), Verdict.UNKNOWN, "nobody knows")
 WROTE = commit(4, rows_inserted=120, rows_deleted=3, files_added=3, bytes_added=38_214_551)

@@ -93,7 +93,7 @@ def test_row_expectations_are_counted_over_batches() -> None:
     assert row_expectations(expectation_totals([checked(once=1)]), ()) == ("", False), "no longer declared"
     assert told() == ("2 not counted", False)
     assert told(checked(priced=0, known=None)) == ("2 not counted", False)
-    assert told(checked(priced=0, known=0)) == ("2 met", False)
+    assert told(checked(priced=0, known=0)) == ("2 OK", False)
     assert told(checked(priced=3, known=0), checked(priced=0, known=0)) == ("1 of 2 broken", True)
     assert told(checked(priced=3, known=None)) == ("1 of 2 broken", True)
 

@@ -28,6 +28,7 @@ from backend.stream_model.stream import (
     StreamFailure,
     StreamState,
 )
+from backend.streams.acts import blocked
 from backend.streams.verdict import StreamStatus, Verdict, judged
 from tests.backend.streams.test_stream_batches import event
 
@@ -63,9 +64,9 @@ RUN, STOP = DesiredState.RUNNING, DesiredState.STOPPED
     ],
 )
 def test_which_acts_are_open(state: StreamState, wanted: DesiredState | None, open_acts: set[str]) -> None:
-    found = streams.acts(status(state, wanted), refused=None)
-    assert {act.action for act in found if act.blocked is None} == open_acts
-    assert all(act.blocked is None or len(act.blocked) > 10 for act in found)
+    reasons = {action: blocked(status(state, wanted), action) for action in streams.ICONS}
+    assert {action for action, why in reasons.items() if why is None} == open_acts
+    assert all(why is None or len(why) > 10 for why in reasons.values())
 
 
 def test_urgent_streams_come_first() -> None:

@@ -172,10 +172,20 @@ EVERY = (THEIRS, STOPPED_GOLD, WANTED_SILVER, WANTED_BRONZE, APART)
 @pytest.mark.parametrize(
     ("action", "selection", "asked", "left_out"),
     [
-        ("stop", Selection(name="gold_orders"), "gold_orders", ""),  # who is named is asked in any case
-        ("stop", Selection(below="bronze_orders"), "bronze_orders silver_orders", "etl_orders gold_orders"),
-        ("restart", Selection(below="silver_orders"), "silver_orders", "etl_orders gold_orders"),
-        ("start", Selection(below="silver_orders"), "gold_orders silver_orders", "etl_orders"),
+        ("stop", Selection(names=("gold_orders",)), "gold_orders", ""),  # who is named is asked in any case
+        (
+            "stop",
+            Selection(names=("bronze_orders",), with_downstream=True),
+            "bronze_orders silver_orders",
+            "etl_orders gold_orders",
+        ),
+        (
+            "restart",
+            Selection(names=("silver_orders",), with_downstream=True),
+            "silver_orders",
+            "etl_orders gold_orders",
+        ),
+        ("start", Selection(names=("silver_orders",), with_downstream=True), "gold_orders silver_orders", "etl_orders"),
         ("stop", Selection(upstream_of="gold_orders"), "bronze_orders silver_orders", ""),
         ("stop", Selection(downstream_of="landed"), "bronze_orders silver_orders", "etl_orders gold_orders"),
         ("stop", Selection(layer="bronze"), "bronze_clicks bronze_orders", ""),
@@ -196,7 +206,7 @@ def test_who_is_asked(action: Action, selection: Selection, asked: str, left_out
 
 def test_where_nothing_is_chosen_the_hint_names_what_there_is() -> None:
     for selection, words in (
-        (Selection(name="nope"), "streams: bronze_clicks"),
+        (Selection(names=("nope",)), "streams: bronze_clicks"),
         (Selection(layer="platinum"), "layers: bronze, etl, gold, silver"),
         (Selection(tag=("team", "x")), "tags: team=orders"),
         (Selection(downstream_of="gold_orders"), "graph"),

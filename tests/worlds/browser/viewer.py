@@ -151,7 +151,7 @@ class Viewer:
 
     def ask(self, action: str, reason: str) -> None:
         """An act of one stream, from its button to the dialog's button of the same name."""
-        button = self.dialog(action).get_by_role("button", name=action, exact=True)
+        button = self.dialog(f"{action}…").get_by_role("button", name=action, exact=True)
         self.send(reason, button)
 
     def observed(self, state: str) -> Locator:
