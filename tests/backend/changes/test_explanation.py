@@ -259,9 +259,8 @@ def test_what_was_done_to_some_of_the_changed_rows_is_told_with_its_cause() -> N
     assert {trait.column: trait.values for trait in cause.traits} == {"currency": ("JPY",), "region": ("APAC",)}
     recount(cause, before[hit], before)
     (text,) = explained(explanation)
-    assert text.startswith(
-        f"{done.rows} of the {done.changed} updates that touched `amount` multiplied `amount` by 100. All "
-    )
+    touched = f"{done.rows} of the {done.changed} updates that touched `amount`"
+    assert text.startswith(f"{touched} multiplied `amount` by 100. All ")
 
 
 def test_what_was_done_to_some_rows_without_a_cause_of_their_own_is_not_told() -> None:
@@ -274,27 +273,19 @@ def test_what_was_done_to_some_rows_without_a_cause_of_their_own_is_not_told() -
     assert {trait.column for common in explanation.common if common.done for trait in common.traits} == {"stock"}
 
 
+ALONE = ", and no other touched it"
 DONE = (
     (Effect.MULTIPLIED, (931, 931, 931), {"by": 100}, "All 931 updates multiplied `a` by 100"),
     (Effect.MULTIPLIED, (9, 9, 9), {"by": 0.01}, "All 9 updates divided `a` by 100"),
-    (
-        Effect.MULTIPLIED,
-        (9, 9, 9),
-        {"by": 1.1, "is_rounded": True},
-        "All 9 updates multiplied `a` by 1.1 and rounded it",
-    ),
+    (Effect.MULTIPLIED, (9, 9, 9), {"by": 1.1, "is_rounded": True},
+     "All 9 updates multiplied `a` by 1.1 and rounded it"),
     (Effect.SHIFTED, (9, 9, 9), {"by": -3600, "unit": "s"}, "All 9 updates subtracted 1 h from `a`"),
     (Effect.SHIFTED, (9, 10, 12), {"by": 2, "unit": "d"}, "9 of the 10 updates that touched `a` added 2 d to `a`"),
-    (
-        Effect.REPLACED,
-        (7, 7, 9),
-        {"before": "new"},
-        "7 of 9 updates changed `a` from new to null, and no other touched it",
-    ),
+    (Effect.REPLACED, (7, 7, 9), {"before": "new"}, f"7 of 9 updates changed `a` from new to null{ALONE}"),
     (Effect.SET, (7, 7, 7), {"after": date(2026, 1, 2)}, "All 7 updates set `a` to 2026-01-02"),
     (Effect.SWAPPED, (7, 7, 7), {"other": "b"}, "All 7 updates swapped `a` and `b`"),
-    (Effect.COPIED, (7, 7, 8), {"other": "b"}, "7 of 8 updates copied `b` into `a`, and no other touched it"),
-)
+    (Effect.COPIED, (7, 7, 8), {"other": "b"}, f"7 of 8 updates copied `b` into `a`{ALONE}"),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(("effect", "counts", "told", "text"), DONE)
