@@ -4,7 +4,6 @@ Rule: every judgement shows the rule it was made by and the next step.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NoReturn
 
 import streamlit as st
 
@@ -25,11 +24,6 @@ from backend.lake.model import TableRef
 from backend.maintenance.model import Optimize, Vacuum
 
 HEALTH_TTL_S = 30.0  # its sentences hold ages
-
-
-def lake_health() -> NoReturn:
-    """All tables, those with most files to merge first: the list of tables, with what maintenance finds."""
-    navigation.go("tables", {state.SORT: MOST_TO_MERGE})
 
 
 def table_health(opened: OpenTable) -> None:
