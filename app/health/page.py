@@ -54,8 +54,8 @@ def _table(ref: TableRef) -> None:
     key_figures(text.key_figures(evidence, now=now), key="health_figures")
     st.caption(f"{markdown_safe(evidence.rule.text)} {text.log_sentence(evidence.log, now=now)}")
     names = {TABLE_SERIES[field].title: field for field in ("num_files", "small_files", "small_share", "size_bytes")}
-    number = st.segmented_control("Over versions", list(names), default="Files", required=True, key="health_number")
-    points, series = table_points(health.trend, names[number]), TABLE_SERIES[names[number]]
+    shown = st.segmented_control("Over versions", list(names), default="Files", required=True, key="health_number")
+    points, series = table_points(health.trend, names[shown]), TABLE_SERIES[names[shown]]
     chart(series_figure(points, health.trend, series, by_time=False, mode=viewer.mode()), key="trend")
     if health.trend_truncated:
         st.caption(f"Older versions than v{evidence.log.first_version} are no longer in the log.")
