@@ -1,10 +1,10 @@
-"""Health: what should be maintained, what does it gain, and why?"""
+"""Health: what should be maintained, what does it gain, and why? Without a table it is the list of all tables."""
 
-from app import state
-from app.health.page import lake_health, table_health
+from app import navigation, state
+from app.health.page import table_health
 from app.ui.frame import table_header
+from app.ui.lake import MOST_TO_MERGE
 
 if state.table() is None:
-    lake_health()
-else:
-    table_health(table_header("health", versioned=False))
+    navigation.go("tables", {state.SORT: MOST_TO_MERGE})
+table_health(table_header("health", versioned=False))

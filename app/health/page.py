@@ -4,7 +4,6 @@ Rule: every judgement shows the rule it was made by and the next step.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NoReturn
 
 import streamlit as st
 
@@ -24,11 +23,6 @@ from backend.lake.model import TableRef
 from backend.maintenance.model import Optimize, Vacuum
 
 HEALTH_TTL_S = 30.0  # its sentences hold ages
-
-
-def lake_health() -> NoReturn:
-    """All tables, those with most files to merge first: the list of tables, with what maintenance finds."""
-    navigation.go("tables", {state.SORT: MOST_TO_MERGE})
 
 
 def table_health(opened: OpenTable) -> None:
@@ -59,8 +53,8 @@ def _table(ref: TableRef) -> None:
     key_figures(text.key_figures(evidence, now=now), key="health_figures")
     st.caption(f"{markdown_safe(evidence.rule.text)} {text.log_sentence(evidence.log, now=now)}")
     names = {TABLE_SERIES[field].title: field for field in ("num_files", "small_files", "small_share", "size_bytes")}
-    number = st.segmented_control("Over versions", list(names), default="Files", required=True, key="health_number")
-    points, series = table_points(health.trend, names[number]), TABLE_SERIES[names[number]]
+    shown = st.segmented_control("Over versions", list(names), default="Files", required=True, key="health_number")
+    points, series = table_points(health.trend, names[shown]), TABLE_SERIES[names[shown]]
     chart(series_figure(points, health.trend, series, by_time=False, mode=viewer.mode()), key="trend")
     if health.trend_truncated:
         st.caption(f"Older versions than v{evidence.log.first_version} are no longer in the log.")

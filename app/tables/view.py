@@ -130,6 +130,10 @@ def found_sentence(matching: Sequence[Table], reading: LakeReading, query: Query
     if query.is_narrow:
         head, _, rest = totals.partition(" · ")
         totals = f"{count_text(len(matching))} of {things(reading.num_read, 'table')} match · {rest}" if rest else head
+    if query.is_of_health:
+        gains = [merge_gain(table) for table in matching if isinstance(table, TableCard)]
+        files = things(sum(gain.num_files for gain in gains), "file")
+        totals += f" · merging would spare {count_text(sum(gain.spared for gain in gains))} of {files}"
     return totals if reading.is_complete else f"So far: {totals}"
 
 

@@ -254,8 +254,8 @@ def health_columns(now: datetime, judged: "Mapping[str, JudgedTable]") -> tuple[
         return judged[table.ref.uri].problem if table.ref.uri in judged else ""
 
     def judgement(table: Table) -> str:
-        of_card = severity_of(table)
-        severity = None if of_card is Severity.FINE else of_card
+        severity: Severity | None = severity_of(table)
+        severity = None if severity is Severity.FINE else severity
         if (health := judged.get(table.ref.uri)) is not None:
             severity = health.severity if health.evidence else None
         if severity is None:
@@ -269,7 +269,9 @@ def health_columns(now: datetime, judged: "Mapping[str, JudgedTable]") -> tuple[
     def finding(table: Table) -> str | None:
         if first := advice(table):
             return first.finding
-        return problem(table) or (gain_text(merge_gain(table)) if judgement(table) != PENDING else None)
+        if isinstance(table, UnreadableTable) or problem(table):
+            return problem(table)
+        return gain_text(merge_gain(table)) if severity_of(table) is not Severity.FINE else None
 
     def next_step(table: Table) -> str | None:
         if isinstance(table, UnreadableTable):

@@ -141,8 +141,8 @@ def _stop(names: tuple[str, ...]) -> None:
     def stopping() -> None:
         if not (left := running()):
             st.rerun(scope="app")
-        names, silent = ", ".join(status.declaration.name for status in left), viewer.why_no_job()
-        st.caption(markdown_safe(f"Stopping {names} … {sentence(silent or '')}"))
+        waited_for, silent = ", ".join(status.declaration.name for status in left), viewer.why_no_job()
+        st.caption(markdown_safe(f"Stopping {waited_for} … {sentence(silent or '')}"))
 
     if all(status.desired and status.desired.wants_stop for status in running()):
         live(stopping, key="act_stopping", every_s=1.0)
@@ -295,16 +295,12 @@ def way_back(ref: TableRef, latest: int, to_version: int, since: VersionDiff | N
         except LakehouseError as exc:
             st.caption(markdown_safe(f"{sentence(exc.message)} {sentence(exc.hint)}"))
             return
-        lost = loss_text(since)
-        lines = [*([sentence(lost)] if lost else []), *preview_lines(planned)]
+        lines = [*filter(None, [sentence(loss_text(since))]), *preview_lines(planned)]
         st.markdown("\n".join(f"- {markdown_safe(line)}" for line in lines))
-        if planned.refused:
-            st.caption(markdown_safe(f"{sentence(planned.refused)} {sentence(planned.way_out)}"))
         with st.container(horizontal=True, vertical_alignment="center", key="back_buttons"):
-            if not planned.refused:
-                act_button(ref, latest, Restore(to_version), key="restore")
-                if is_streamed:
-                    act_button(ref, latest, Rewind(to_version), key="rewind")
+            act_button(ref, latest, Restore(to_version), key="restore")  # a refusal says there what lifts it
+            if is_streamed:
+                act_button(ref, latest, Rewind(to_version), key="rewind")
             ends: navigation.Params = {state.FROM: latest, state.TO: to_version, state.ACROSS_REPLACE: "true"}
             navigation.table_link(ref.name, f"What going back to v{to_version} changes", ends, page="changes")
 

@@ -156,7 +156,9 @@ def plan_drop(settings: Settings, latest: Snapshot, users: Users) -> ActPreview:
         refused, way_out = "it is a root of the lake itself", "take the root out of lake.roots"
     elif running:
         refused, way_out = f"running streams read or write it: {', '.join(running)}", "stop them first"
-        lifts = (Lift("stop", running),)
+        elsewhere = {writer.stream for writer in users.writers if writer.application}
+        elsewhere |= {reader.stream for reader in users.readers if reader.application}
+        lifts = (Lift("stop", ours),) if (ours := tuple(name for name in running if name not in elsewhere)) else ()
     elif users.kept:
         refused, way_out, lifts = users.kept[0].reason, users.kept[0].way_out, (users.kept[0].lift,)
     notes = ["every version goes along, and nothing is deleted: the same bytes stay in use"]
