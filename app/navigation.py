@@ -50,9 +50,12 @@ _GROUPS: dict[str, tuple[tuple[str, str, str], ...]] = {
 
 def pages() -> dict[str, list[Page]]:
     """Every page that exists, by group, for `st.navigation`."""
-    return {
+    groups = {
         group: [_page(name) for name, _, _ in entries if _path(name).is_file()] for group, entries in _GROUPS.items()
     }
+    if state.table() is None:
+        groups["Lake"].append(groups["Table"].pop())  # Health, of the whole lake then
+    return groups
 
 
 def titles() -> dict[str, str]:
@@ -63,6 +66,11 @@ def titles() -> dict[str, str]:
 def title(name: str) -> str:
     """The title of a page."""
     return _entry(name)[1]
+
+
+def table_pages() -> list[str]:
+    """The names of the pages of one table."""
+    return [name for name, _, _ in _GROUPS["Table"]]
 
 
 def page_link(page: str, label: str, params: Params | None = None, *, icon: str | None = None) -> None:
@@ -120,4 +128,8 @@ def _page(name: str) -> Page:
     _, label, icon = _entry(name)
     if name == "stream" and (chosen := state.stream()) and chosen == markdown_safe(chosen):  # a title is Markdown
         label = cut(chosen)
-    return st.Page(_path(name), title=label, icon=icon, url_path=name, default=name == "overview")
+    is_hidden = name in table_pages() and name != "health" and state.table() is None
+    return st.Page(
+        _path(name), title=label, icon=icon, url_path=name, default=name == "overview",
+        visibility="hidden" if is_hidden else "visible",
+    )  # fmt: skip
