@@ -12,8 +12,7 @@ from app.pipeline import view
 from app.pipeline.picture import graph_picture
 from app.services import once
 from app.ui import lists
-from app.ui.figures import key_figures
-from app.ui.live_figures import live_chart, prepared
+from app.ui.figures import key_figures, live_chart, prepared
 from app.ui.view.figures import FigureLook
 from app.ui.view.words import markdown_safe
 from backend.stream_model.stream import Progress

@@ -15,8 +15,8 @@ from app import errors, navigation, services, state, viewer
 from app.query import view
 from app.query.saved import link_params, queries
 from app.services import once
+from app.ui.figures import LiveChart, live_chart, prepared
 from app.ui.live import live
-from app.ui.live_figures import LiveChart, live_chart, prepared
 from app.ui.view.figures import FigureLook
 from app.ui.view.theme import FIGURES_KEPT
 from app.ui.view.words import markdown_safe

@@ -61,7 +61,7 @@ def build_app() -> App:
     from app.query import sql_editor
     from app.server import metrics
     from app.server.exports import export
-    from app.ui import live_figures
+    from app.ui import figures
     from app.ui.export import serve
 
     routes = [
@@ -70,7 +70,7 @@ def build_app() -> App:
         Route("/overview", to_overview),
         Route("/{page}/_stcore/health", not_here),
         Route("/{page}/_stcore/host-config", not_here),
-        script_route(live_figures.SCRIPT),
+        script_route(figures.SCRIPT),
         script_route(picture.SCRIPT),
         script_route(sql_editor.SCRIPT),
         Route(f"{serve()}{{ticket}}", export),

@@ -38,10 +38,9 @@ from app.streams.text import (
 from app.streams.view import figures
 from app.streams.view import lists as view
 from app.ui.badges import layer_badge, state_badge
-from app.ui.figures import key_figures
+from app.ui.figures import LiveChart, key_figures, live_chart, prepared
 from app.ui.lists import ROW_PX, TWO_LINES_PX, choose, show
 from app.ui.live import live
-from app.ui.live_figures import LiveChart, live_chart, prepared
 from app.ui.states import verdict_text
 from app.ui.view.figures import FigureLook
 from app.ui.view.theme import FIGURES_KEPT

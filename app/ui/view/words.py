@@ -181,11 +181,6 @@ def folders_and_name(ref: TableRef) -> tuple[tuple[str, ...], str]:
     return (root, *folders), own
 
 
-def version_label(version: int, latest: int) -> str:
-    """ "latest · v131", or "v118" when an older one is looked at."""
-    return f"latest · v{version}" if version == latest else f"v{version}"
-
-
 def job_share(job: Job) -> float:
     """From 0 to 1, of the tasks of the phase that runs."""
     progress = job.progress
