@@ -15,8 +15,7 @@ MARK = f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 112 32" role="im
 
 st.set_page_config(page_title="Weir", page_icon=ICON, layout="wide")
 st.logo(MARK, size="large")
-groups = navigation.pages()
-page = st.navigation(groups, expanded=True)  # else the last group is folded away
+page = st.navigation(navigation.pages(), expanded=True)  # else the last group is folded away
 find_button()
-frame.sidebar(on_table_page=page in groups["Table"])
+frame.sidebar(on_table_page=page.url_path in navigation.table_pages())
 page.run()

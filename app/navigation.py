@@ -63,6 +63,11 @@ def title(name: str) -> str:
     return titles()[name]
 
 
+def table_pages() -> list[str]:
+    """The names of the pages of one table."""
+    return [name for name, _, _ in _GROUPS["Table"]]
+
+
 def page_link(page: str, label: str, params: Params | None = None, *, icon: str | None = None) -> None:
     """A link to a page with its query parameters, keys of `state`; None leaves one out. `label` is shown as it is;
     `icon`: not the page's."""
@@ -110,4 +115,8 @@ def _page(name: str) -> Page:
     label, icon = next(entry[1:] for entries in _GROUPS.values() for entry in entries if entry[0] == name)
     if name == "stream" and (chosen := state.stream()) and chosen == markdown_safe(chosen):  # a title is Markdown
         label = cut(chosen)
-    return st.Page(_FOLDER / f"{name}.py", title=label, icon=icon, url_path=name, default=name == "overview")
+    is_hidden = name in table_pages() and state.table() is None
+    return st.Page(
+        _FOLDER / f"{name}.py", title=label, icon=icon, url_path=name, default=name == "overview",
+        visibility="hidden" if is_hidden else "visible",
+    )  # fmt: skip

@@ -76,11 +76,8 @@ def _find(
     if wanted.is_empty:
         commits = lake.history(ref, limit=limit)
         return commits, commits
-    newest: int | None = lake.latest_version(ref)
-    matching: list[Commit] = []
-    run: list[Commit] = []
-    if wanted.until is not None:
-        newest = lake.version_at(ref, wanted.until)
+    newest = lake.latest_version(ref) if wanted.until is None else lake.version_at(ref, wanted.until)
+    matching, run = list[Commit](), list[Commit]()
     most = 500 if limit is not None else 10**12
     while newest is not None and newest >= 0:
         look = look_back(lake, ref, newest=newest, most=most, since=wanted.since, progress=lambda _: None)

@@ -6,7 +6,6 @@ what Weir makes of it, and never replaced by it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -47,50 +46,22 @@ _BAR = """<style>.st-key-chosen_bar { min-height: 68px }
 @media (max-width: 1000px) { .st-key-chosen_bar { min-height: 106px } }</style>"""
 
 
-@dataclass(frozen=True, slots=True)
-class LogRange:
-    """A table's commits: from the oldest left in the log to the newest."""
-
-    ref: TableRef
-    first: int
-    latest: int
-
-    @property
-    def total(self) -> int:
-        return self.latest - self.first + 1
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """The commits of a page, the unbroken run they were taken from, and how many there are on all pages."""
-
-    commits: Sequence[Commit]
-    run: Sequence[Commit]
-    total: int
-
-
 def history(opened: OpenTable) -> None:
     """The figure over versions, and the list of commits below it."""
     figure = st.container(key="history_figure")
     with errors.boundary():
-        list_commits(_log_range(opened.ref, opened.latest_version))  # first: it reads a page of commits, the figure all
+        _commits(opened.ref, opened.latest_version)  # first: it reads a page of commits, the figure all
     with figure, errors.boundary():
         _chart(opened)
 
 
 def commits_alone(ref: TableRef) -> None:
     """The commits of a table whose state cannot be read."""
-    log = _log_range(ref, services.lake().latest_version(ref))
-    st.caption("Its history, which needs no state:")
+    latest = services.lake().latest_version(ref)
+    st.caption("Its history can still be read:")
     if staged := services.lake().staged_versions(ref):
         st.info(staged_sentence(staged), icon=":material/pending:")
-    list_commits(log)
-
-
-def _log_range(ref: TableRef, latest: int) -> LogRange:
-    """The commits of a table; where no version can be reconstructed all that are there."""
-    spans = services.lake().versions(ref)
-    return LogRange(ref, spans[0][0] if spans else 0, latest)
+    _commits(ref, latest)
 
 
 def _chart(opened: OpenTable) -> None:
@@ -124,34 +95,39 @@ def _chart(opened: OpenTable) -> None:
         st.caption(note)
 
 
-def list_commits(log: LogRange) -> None:
+def _commits(ref: TableRef, latest: int) -> None:
     """The list a page at a time, what the chosen commits lead to, and one in full. Needs the log alone: a table whose
     state cannot be read still has its history."""
     streams, chosen = cache.stream_names(), chosen_versions()
+    spans = services.lake().versions(ref)
+    first = spans[0][0] if spans else 0  # where no version can be reconstructed, all that are there
     above = st.container(key="commit_list")
     with above:
-        filtering, dimmed = _switches(log.ref)
-        listed = _filtered(log, streams) if filtering else None
-    if listed is None:  # one page of all commits: nothing else of the log is read
-        newest = log.latest - (lists.chosen_page(log.total) - 1) * PAGE_ROWS
-        commits = services.lake().history(log.ref, limit=PAGE_ROWS, ending_version=newest)
-        listed = Listed(commits, commits, log.total)
+        filtering, dimmed = _switches(ref)
+        if filtering:
+            fitting, run = _filtered(ref, first, latest, streams)
+    total = len(fitting) if filtering else latest - first + 1
+    start = (lists.chosen_page(total) - 1) * PAGE_ROWS
+    if filtering:
+        commits = fitting[start : start + PAGE_ROWS]
+    else:  # one page of all commits: nothing else of the log is read
+        commits = run = services.lake().history(ref, limit=PAGE_ROWS, ending_version=latest - start)
     with above:
-        if listed.commits:
-            words = markdown_safe(f"{view.history_sentence(listed.commits, listed.total)}.")
+        if commits:
+            words = markdown_safe(f"{view.history_sentence(commits, total)}.")
             st.caption(f"Listed: {words}" if filtering else words)
         elif filtering:
             words = "**No commit that was looked at fits.** Look further or clear a filter."
             st.info(words, icon=":material/filter_alt:")
         else:
             st.info("**No commit is left in the log.**", icon=":material/history:")
-        _chosen_bar(log.ref, chosen, streams)
-        if listed.commits:
-            changes = load_metadata_changes(services.lake(), log.ref, listed.run)
-            _list(listed.commits, commit_columns(services.now(), streams, changes), dimmed=dimmed)
+        _chosen_bar(ref, chosen, streams)
+        if commits:
+            changes = load_metadata_changes(services.lake(), ref, run)
+            _list(commits, commit_columns(services.now(), streams, changes), dimmed=dimmed)
     if len(chosen) == 1:
         with errors.boundary():
-            _detail(log.ref, chosen[0])
+            _detail(ref, chosen[0])
 
 
 def _switches(ref: TableRef) -> tuple[bool, bool]:
@@ -161,7 +137,7 @@ def _switches(ref: TableRef) -> tuple[bool, bool]:
             st.session_state[state.FILTER] = True
         label = "Filter by time, operation or writer"
         filtering = st.toggle(label, key=state.FILTER, bind="query-params", on_change=state.first_page)
-        help_text = "OPTIMIZE, VACUUM and the like step back: they change no row."
+        help_text = "Greys out OPTIMIZE, VACUUM and the like, which change no row."
         dimmed = st.toggle("Dim maintenance", value=True, key=state.DIM, bind="query-params", help=help_text)
         st.space("stretch")
         history = quoted_name(f"{ref.name}$history")
@@ -193,12 +169,27 @@ def _list(commits: Sequence[Commit], columns: Columns[Commit], *, dimmed: bool) 
 # filters: only the newest commits are looked at until a person asks for more ------------------------------------------
 
 
-def _filtered(log: LogRange, streams: Mapping[str, str]) -> Listed:
-    """Draws the filters and returns what fits; raises `VersionFormatError` for a time that is none."""
+def _filtered(
+    ref: TableRef, first: int, latest: int, streams: Mapping[str, str]
+) -> tuple[Sequence[Commit], Sequence[Commit]]:
+    """Draws the filters; returns what fits, and the run of commits that was looked at. Raises `VersionFormatError` for
+    a time that is none."""
     row = st.container(horizontal=True, vertical_alignment="bottom", key="history_filters")
     with row:
         since, until = _times()
-    look, total = _look(log, since, until)
+    newest = latest if until is None else services.lake().version_at(ref, until)
+    look, total = LookBack((), is_whole=True), 0
+    if newest is not None and newest >= first:
+        total = newest - first + 1
+        most = min(max(state.get_int(state.LOOK) or 0, view.LOOK), MOST_LOOK)
+        bar = st.empty()
+
+        def progress(number: int) -> None:
+            if number < min(most, total):
+                bar.progress(number / most, f"Looked at {number:,} of {most:,} commits …")
+
+        look = look_back(services.lake(), ref, newest=newest, most=most, since=since, progress=progress)
+        bar.empty()
     offered = choices(look.looked_at, streams)
     with row:
         for key, (label, field) in GROUPS.items():
@@ -213,31 +204,12 @@ def _filtered(log: LogRange, streams: Mapping[str, str]) -> Listed:
             st.button("Look further", key="look_further", type="tertiary", on_click=state.set_params, args=(further,))
         if not wanted.is_empty:
             st.button("Clear filters", key="clear_filters", type="tertiary", on_click=_clear)
-    start = (lists.chosen_page(len(fitting)) - 1) * PAGE_ROWS
-    return Listed(fitting[start : start + PAGE_ROWS], look.looked_at, len(fitting))
+    return fitting, look.looked_at
 
 
 def _chosen_in(key: str) -> list[str]:
     """What the URL chooses in a group."""
     return list(dict.fromkeys(text for text in state.get_strs(key) if text))
-
-
-def _look(log: LogRange, since: datetime | None, until: datetime | None) -> tuple[LookBack, int]:
-    """The commits to choose from, and how many there are in all up to `until`."""
-    lake = services.lake()
-    newest = log.latest if until is None else lake.version_at(log.ref, until)
-    if newest is None or newest < log.first:
-        return LookBack((), is_whole=True), 0
-    most = min(max(state.get_int(state.LOOK) or 0, view.LOOK), MOST_LOOK)
-    bar = st.empty()
-
-    def progress(number: int) -> None:
-        if number < min(most, newest - log.first + 1):
-            bar.progress(number / most, f"Looked at {number:,} of {most:,} commits …")
-
-    look = look_back(lake, log.ref, newest=newest, most=most, since=since, progress=progress)
-    bar.empty()
-    return look, newest - log.first + 1
 
 
 def _times() -> tuple[datetime | None, datetime | None]:
@@ -257,6 +229,7 @@ def _times() -> tuple[datetime | None, datetime | None]:
 
 def _group(key: str, label: str, occurring: Mapping[str, int]) -> None:
     chosen, widget = _chosen_in(key), f"pick_{key}"
+    offered = [*occurring, *(name for name in chosen if name not in occurring)]  # most frequent first
 
     def on_change() -> None:
         state.set_params({key: st.session_state[widget]})
@@ -264,7 +237,7 @@ def _group(key: str, label: str, occurring: Mapping[str, int]) -> None:
 
     st.session_state[widget] = chosen  # links and the back button change the URL behind the widget
     st.multiselect(
-        label, view.options(occurring, chosen), key=widget, width=220, on_change=on_change,
+        label, offered, key=widget, width=220, on_change=on_change,
         format_func=lambda name: f"{name} · {count_text(occurring.get(name, 0))}",
         placeholder="any" if occurring else "none occurs", disabled=not occurring and not chosen,
     )  # fmt: skip
@@ -293,6 +266,9 @@ def _chosen_bar(ref: TableRef, chosen: Sequence[int], streams: Mapping[str, str]
     """What was ticked and where it leads, in one line above the list that is there from the start: no tick moves it."""
     st.html(_BAR)
     with st.container(border=True, horizontal=True, vertical_alignment="center", key="chosen_bar"):
+        if not chosen:
+            st.caption("Tick a commit, or click a point above, for its detail. Tick two to compare them.")
+            return
         if len(chosen) == 2:
             older, newer = chosen
             st.markdown(f"**v{older} → v{newer}** · {things(newer - older, 'commit')} apart", width="content")
@@ -301,12 +277,13 @@ def _chosen_bar(ref: TableRef, chosen: Sequence[int], streams: Mapping[str, str]
             navigation.table_link(ref.name, label, {state.FROM: older, state.TO: newer}, page="changes")
             params = {state.VERSION: newer, state.COMPARE: older}
             navigation.table_link(ref.name, "Properties of both", params, page="properties")
-            _close("Clear")
-        elif chosen:
+        else:
             with errors.boundary():
                 _head(ref, chosen[0], streams)
-        else:
-            st.caption("Tick a commit, or click a point above, for its detail. Tick two to compare them.")
+        st.button(
+            "Clear" if len(chosen) == 2 else "Close", key="clear_commits", icon=":material/close:", type="tertiary",
+            on_click=choose_versions, args=([],),
+        )  # fmt: skip
 
 
 def _detail(ref: TableRef, version: int) -> None:
@@ -343,7 +320,6 @@ def _head(ref: TableRef, version: int, streams: Mapping[str, str]) -> None:
     if commit is None:
         st.markdown(f"**v{version} is not in the log** (any more).", width="content")
         st.space("stretch")
-        _close("Close")
         return
     style, now = operation_style(commit.operation, viewer.mode()), services.now()
     who = stream_text(commit, streams) or commit.user
@@ -364,10 +340,3 @@ def _head(ref: TableRef, version: int, streams: Mapping[str, str]) -> None:
     if commit.version:
         params = {state.FROM: commit.version - 1, state.TO: commit.version}
         navigation.table_link(ref.name, "What it changed", params, page="changes")
-    _close("Close")
-
-
-def _close(label: str) -> None:
-    st.button(
-        label, key="clear_commits", icon=":material/close:", type="tertiary", on_click=choose_versions, args=([],)
-    )

@@ -5,7 +5,7 @@ Rule: pure; what a commit does not say is left out and never shown as 0.
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from app.columns import Column, Columns
@@ -109,11 +109,6 @@ NAME_AND_VALUE: Columns[tuple[str, Any]] = (  # nested values as JSON
 
 
 LOOK = 2_000  # commits at a time
-
-
-def options(counts: Mapping[str, int], chosen: Sequence[str]) -> list[str]:
-    """What can be chosen: what occurs, most frequent first, and what is chosen though it does not occur."""
-    return [*counts, *(name for name in chosen if name not in counts)]
 
 
 def looked_sentence(num_found: int, look: LookBack, total: int, chosen: HistoryFilter) -> str:

@@ -15,9 +15,8 @@ from app import cache, navigation, services, state, viewer
 from app.pipeline import view
 from app.services import once
 from app.ui import lists
-from app.ui.figures import key_figures
+from app.ui.figures import key_figures, live_chart, prepared
 from app.ui.live import no_streams
-from app.ui.live_figures import live_chart, prepared
 from app.ui.scripts import Script, packed
 from app.ui.view.figures import FigureLook
 from backend.stream_model.stream import Progress

@@ -15,7 +15,7 @@ from app.ui.view.commits import TABLE_CHANGES, changes_sentence
 from app.ui.view.words import markdown_safe
 from backend.format import things
 from backend.lake.history.history import VERSIONS, resolve_version
-from backend.lake.model import Metadata, Protocol, Snapshot
+from backend.lake.model import Metadata, Protocol
 from backend.lake.table.metadata_diff import ChangeKind, InForce, compare
 from backend.lake.table.properties import explain_features, explain_properties
 from backend.maintenance.model import Alter, Drop
@@ -55,41 +55,31 @@ def _problems(opened: OpenTable) -> None:
 def _comparison(opened: OpenTable) -> None:
     """The field for the other version, and what differs; raises what `resolve_version` and the lake raise."""
     text = st.text_input(
-        "Compare with version",
-        key=state.COMPARE,
-        bind="query-params",
-        placeholder="118, -5, yesterday",
-        help=f"A version is {VERSIONS}.",
-        icon=":material/compare_arrows:",
-        width=320,
-    )
+        "Compare with version", key=state.COMPARE, bind="query-params", placeholder="118, -5, yesterday", width=320,
+        help=f"A version is {VERSIONS}.", icon=":material/compare_arrows:",
+    )  # fmt: skip
     if not (text or "").strip():
         return
     lake = services.lake()
     other = lake.snapshot(opened.ref, resolve_version(lake, opened.ref, text, viewer.clock()))
     old, new = sorted((other, opened.snapshot), key=lambda snapshot: snapshot.version)
-    with st.container(border=True, key="property_comparison"):
-        _differences(opened.ref.name, old, new)
-
-
-def _differences(name: str, old: Snapshot, new: Snapshot) -> None:
     range_text = f"v{old.version} → v{new.version}"
     if old.version == new.version:
         st.info(f"**Both are v{old.version}.** Name another version to compare with.", icon=":material/equal:")
         return
     changes = compare(InForce(old.metadata, old.protocol), InForce(new.metadata, new.protocol))
-    columns = [change for change in changes if change.kind is ChangeKind.COLUMN]
     rest = [change for change in changes if change.kind is not ChangeKind.COLUMN]
-    if rest:
-        st.markdown(f"**{range_text}** · {changes_sentence(rest)}")
-        alt = "Properties, protocol and features that differ between the two versions"
-        lists.show(TABLE_CHANGES, rest, key="property_changes", alt=alt)
-    else:
-        st.info(f"**{range_text}**: properties, protocol and features are the same.", icon=":material/equal:")
-    if columns:
-        st.caption(f"{things(len(columns), 'change')} of columns beside.")
-    params: navigation.Params = {state.FROM: old.version, state.TO: new.version, state.VIEW: "Schema and properties"}
-    navigation.table_link(name, f"All that changed {range_text}", params, page="changes")
+    with st.container(border=True, key="property_comparison"):
+        if rest:
+            st.markdown(f"**{range_text}** · {changes_sentence(rest)}")
+            alt = "Properties, protocol and features that differ between the two versions"
+            lists.show(TABLE_CHANGES, rest, key="property_changes", alt=alt)
+        else:
+            st.info(f"**{range_text}**: properties, protocol and features are the same.", icon=":material/equal:")
+        if len(changes) > len(rest):
+            st.caption(f"{things(len(changes) - len(rest), 'change')} of columns beside.")
+        ends: navigation.Params = {state.FROM: old.version, state.TO: new.version, state.VIEW: "Schema and properties"}
+        navigation.table_link(opened.ref.name, f"All that changed {range_text}", ends, page="changes")
 
 
 # every property ------------------------------------------------------------------------------------------------------
@@ -100,13 +90,9 @@ def _table(metadata: Metadata) -> None:
     rows = explain_properties(metadata)
     st.subheader(view.properties_sentence(rows), anchor=False)
     words = st.text_input(
-        "Search",
-        key=state.SEARCH,
-        bind="query-params",
-        placeholder="Name, value or meaning",
-        icon=":material/search:",
-        width=320,
-    )
+        "Search", key=state.SEARCH, bind="query-params", placeholder="Name, value or meaning",
+        icon=":material/search:", width=320,
+    )  # fmt: skip
     matching = view.matching(rows, words or "")
     here, defaults = [row for row in matching if row.is_set], [row for row in matching if not row.is_set]
     if not matching:

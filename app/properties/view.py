@@ -24,22 +24,12 @@ _SUBJECTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Commits", ("isolationLevel", "CommitTimestamp", "coordinatedCommits")),
 )
 _OTHER_DELTA, _TAGS = "Other Delta properties", "Tags"
-_ORDER = (
-    "Files and layout",
-    "Retention",
-    "Changes and streaming",
-    "Checkpoints and statistics",
-    "Features",
-    "Constraints",
-    "Commits",
-    _OTHER_DELTA,
-    _TAGS,
-)
 
 
 def grouped(rows: Iterable[PropertyRow]) -> dict[str, list[PropertyRow]]:
     """Properties by subject in a fixed order, in each by key."""
-    groups: dict[str, list[PropertyRow]] = {subject: [] for subject in _ORDER}
+    order = [*(subject for subject, _ in _SUBJECTS), _OTHER_DELTA, _TAGS]
+    groups: dict[str, list[PropertyRow]] = {subject: [] for subject in order}
     for row in sorted(rows, key=lambda row: row.key):
         own = (subject for subject, words in _SUBJECTS if any(word in row.key for word in words))
         groups[next(own, _OTHER_DELTA) if row.key.startswith("delta.") else _TAGS].append(row)

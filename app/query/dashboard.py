@@ -17,8 +17,8 @@ from app import errors, navigation, services, state, viewer
 from app.query import view
 from app.query.page import ADD_TILE, link_params, saved_queries
 from app.services import once
+from app.ui.figures import LiveChart, live_chart, prepared
 from app.ui.live import live
-from app.ui.live_figures import LiveChart, live_chart, prepared
 from app.ui.view.figures import FigureLook
 from app.ui.view.theme import FIGURES_KEPT
 from app.ui.view.words import markdown_safe

@@ -71,7 +71,7 @@ def build_app() -> App:
     from app.pipeline import page as pipeline
     from app.query import sql_editor
     from app.server import metrics
-    from app.ui import live_figures
+    from app.ui import figures
     from app.ui.export import export, serve
 
     routes = [
@@ -80,7 +80,7 @@ def build_app() -> App:
         Route("/overview", to_overview),
         Route("/{page}/_stcore/health", not_here),
         Route("/{page}/_stcore/host-config", not_here),
-        script_route(live_figures.SCRIPT),
+        script_route(figures.SCRIPT),
         script_route(pipeline.SCRIPT),
         script_route(sql_editor.SCRIPT),
         Route(f"{serve()}{{ticket}}", export),

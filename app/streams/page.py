@@ -35,11 +35,10 @@ from app.streams.text import (
 )
 from app.streams.view import figures
 from app.streams.view import lists as view
-from app.ui.figures import key_figures, layer_badge, state_badge
+from app.ui.figures import LiveChart, key_figures, layer_badge, live_chart, prepared, state_badge
 from app.ui.lists import ROW_PX, TWO_LINES_PX, chosen_page, show
 from app.ui.lists import choose as choose_row
 from app.ui.live import live, no_streams
-from app.ui.live_figures import LiveChart, live_chart, prepared
 from app.ui.states import by_urgency, observed_of, summary_sentence, verdict_of
 from app.ui.view.figures import FigureLook
 from app.ui.view.theme import FIGURES_KEPT, state_text

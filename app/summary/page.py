@@ -11,22 +11,22 @@ from datetime import timedelta
 import streamlit as st
 
 from app import cache, errors, navigation, services, state, viewer
-from app.summary.data import rows
-from app.summary.profile import profile
+from app.summary.data import profile, rows
 from app.summary.view import summary as view
 from app.ui import dialogs, figures, lists
 from app.ui.lake import OpenTable
+from app.ui.live import live, newest
 from app.ui.view.words import PAGE_ROWS, KeyFigure, linked, markdown_safe, sentence
 from app.ui.work import spinner
 from backend.expectations.looks import judged_now
-from backend.expectations.model import ExpectationKind, TableExpectation, expected_text, found_text
+from backend.expectations.model import ExpectationKind, Judgement, TableExpectation, expected_text, found_text
 from backend.format import ago, ago_short, duration_text, moment_help, things, utc_text
 from backend.health.rules import gain_in
 from backend.lake.files.stats import ColumnTotals, columns_with_stats
 from backend.lake.history.timeline import rhythm
-from backend.lake.model import Snapshot, TableRef
+from backend.lake.model import TableRef
 from backend.lake.table.properties import ownership
-from backend.lake.table.schema import Column, columns, constraints
+from backend.lake.table.schema import columns, constraints
 from backend.search.notice import Measure, Notice, notice_text
 from backend.streams.graph import build_graph, lineage, streams_reached
 
@@ -36,11 +36,13 @@ RECENT_COMMITS = 20
 
 def summary(opened: OpenTable) -> None:
     """What is noticed of the table and what it is; below, the view that the URL names."""
+    dialogs.dialog(EXPECT, _expect, title=lambda asked: f"{_label(asked)} of {asked.table}?", width="small")
     with errors.boundary():
         _notices(opened)
     with errors.boundary():
         _about(opened)
-        _key_figures(opened)
+    ref, version = opened.ref, opened.snapshot.version
+    live(lambda: _figures(newest(ref, version)), key="summary_figures")
     shown = st.segmented_control(
         "Show", ["Schema", "Data", "Profile", "Details"], default="Schema", required=True, key=state.VIEW,
         bind="query-params",
@@ -54,26 +56,14 @@ def summary(opened: OpenTable) -> None:
             created = moment_help(opened.snapshot.metadata.created_at)
             lists.facts(view.facts(opened.snapshot) | {"Created": created})
         else:
-            _trust(opened)
-            _expectations(opened)
             _schema(opened)
-
-
-def _key_figures(opened: OpenTable) -> None:
-    """Rows, files, size, small files and the age of the version, in one line: the rows themselves are near."""
-    snapshot, version = opened.snapshot, opened.snapshot.version
-    commits = services.lake().history(opened.ref, limit=1, starting_version=version, ending_version=version)
-    committed = KeyFigure(
-        "Last commit" if opened.is_latest else "Committed",
-        ago_short(snapshot.committed_at, services.now()),
-        moment_help(snapshot.committed_at, viewer.timezone()),
-        note=markdown_safe(commits[0].operation or "") if commits else "",
-    )
-    figures.key_line([*view.key_figures(snapshot, gain_in(cache.distribution(snapshot))), committed])
+    if shown == "Schema" and opened.is_latest:
+        _around(ref)
+        live(lambda: _expectations(ref), key="expected")
 
 
 def _about(opened: OpenTable) -> None:
-    """What the table says of itself: its description, whom to ask, and the properties that matter."""
+    """What the table says of itself: its description, whom to ask, and the properties that matter; and oddities."""
     if opened.snapshot.metadata.description:
         st.markdown(markdown_safe(opened.snapshot.metadata.description))
     badges = [f":gray-badge[{markdown_safe(each)}]" for each in view.traits(opened.snapshot)]
@@ -81,45 +71,59 @@ def _about(opened: OpenTable) -> None:
     badges += [f":small[{linked(each)}]" for each in (owner.email, owner.slack) if each]
     if badges:
         st.markdown(" \u2002 ".join(badges))
+    for finding in opened.snapshot.findings:
+        st.warning(markdown_safe(sentence(finding)), icon=":material/warning:")
 
 
-def _trust(opened: OpenTable) -> None:
-    """How often the table is written and by whom, how it grew, its streams, and what was odd about its log."""
-    version, now = opened.snapshot.version, services.now()
-    commits = services.lake().history(opened.ref, limit=RECENT_COMMITS, ending_version=version)
-    lines = [view.writers_sentence(commits, cache.stream_names())]
-    if opened.is_latest:
-        with spinner("Reading every version …", of=f"timeline {opened.ref.uri}"):
-            growth = view.growth_sentence(services.lake().timeline(opened.ref), now)
-        lines = [view.rhythm_sentence(rhythm((commit.committed_at for commit in commits), now)), growth, *lines]
+def _figures(opened: OpenTable) -> None:
+    """Rows, files, size, small files and age in one line; below, how often it is written, how it grew and by whom."""
+    snapshot, version, now, lines = opened.snapshot, opened.snapshot.version, services.now(), []
+    with st.container():  # what is waited for is said in a place of its own: those below keep theirs
+        commits = services.lake().history(opened.ref, limit=RECENT_COMMITS, ending_version=version)
+        gain = gain_in(cache.distribution(snapshot))
+        if opened.is_latest:
+            with spinner("Reading every version …", of=f"timeline {opened.ref.uri}"):
+                growth = view.growth_sentence(services.lake().timeline(opened.ref), now)
+            lines = [view.rhythm_sentence(rhythm((commit.committed_at for commit in commits), now)), growth]
+    committed = KeyFigure(
+        "Last commit" if opened.is_latest else "Committed",
+        ago_short(snapshot.committed_at, now),
+        moment_help(snapshot.committed_at, viewer.timezone()),
+        note=markdown_safe(commits[0].operation or "") if commits and commits[0].version == version else "",
+    )
+    figures.key_line([*view.key_figures(snapshot, gain), committed])
+    lines.append(view.writers_sentence(commits, cache.stream_names()))
+    expected = view.expectation_lines(_judgements(opened.ref), cache.silent_judgements(), now)
+    if expected and opened.is_latest:
+        lines.append(f"{view.expectations_sentence(expected)}.")
     st.markdown(markdown_safe(" ".join(line for line in lines if line)))
-    names = {opened.ref.name, opened.ref.uri, opened.ref.name.rpartition("/")[2]}
-    related = lineage(build_graph(cache.streams_reading().streams, {}, now=now), names)
-    beside = ", with what is up- and downstream" if related.written_by or related.read_by else ""
-    navigation.table_link(opened.ref.name, f"Timeline{beside}", page="timeline")
-    if opened.is_latest and (related.written_by or related.read_by):  # the streams, each a link
+
+
+def _around(ref: TableRef) -> None:
+    """The streams that write and read the table, each a link."""
+    names = {ref.name, ref.uri, ref.name.rpartition("/")[2]}
+    related = lineage(build_graph(cache.streams_reading().streams, {}, now=services.now()), names)
+    if related.written_by or related.read_by:
         with st.container(horizontal=True, vertical_alignment="center", gap="small", key="lineage"):
             for words, streams in (("Written by stream", related.written_by), ("Read by", related.read_by)):
                 if streams:
                     st.markdown(words, width="content")
                 for name in streams:
                     navigation.page_link("stream", name, {state.STREAM: name})
-    for finding in opened.snapshot.findings:
-        st.warning(markdown_safe(sentence(finding)), icon=":material/warning:")
 
 
-def _expectations(opened: OpenTable) -> None:
-    """What pipelines and people expect of the table, as the stream host judged it at its latest version."""
-    dialogs.dialog(EXPECT, _expect, title=lambda asked: f"{_label(asked)} of {asked.table}?", width="small")
-    silent, now = cache.silent_judgements(), services.now()
-    ours = [
-        judgement for judgement in cache.streams_reading().judgements if judgement.expectation.uri == opened.ref.uri
-    ]
-    if not ours or not opened.is_latest:
+def _judgements(ref: TableRef) -> list[Judgement]:
+    """Of what is expected of the table."""
+    return [each for each in cache.streams_reading().judgements if each.expectation.uri == ref.uri]
+
+
+def _expectations(ref: TableRef) -> None:
+    """What pipelines and people expect of the table, as the stream host judged its latest version."""
+    ours, silent, now = _judgements(ref), cache.silent_judgements(), services.now()
+    if not (lines := view.expectation_lines(ours, silent, now)):
         return
-    lines = view.expectation_lines(ours, silent, now)
     with st.container(border=True, key="expectations", gap="small"):
-        st.markdown(f"**{view.expectations_sentence(lines)}**")
+        st.markdown("**Expected of this table**")
         if away := view.away_sentence([judgement for judgement in ours if judgement in silent], now):
             st.warning(away, icon=":material/warning:")
         for line in lines:
@@ -164,14 +168,14 @@ _AROUND = timedelta(minutes=30)
 
 def _notices(opened: OpenTable) -> None:
     """Those that are open, the newest commit first; nothing where there is none."""
-    dialogs.dialog(
-        _SEEN, _seen_dialog, title=lambda told: f"Seen: v{told[0].version} of {told[0].table}?", width="small"
-    )
-    streams = cache.streams_reading()
-    of_table = [notice for notice in cache.noticed(streams).notices if notice.uri == opened.ref.uri]
-    below = streams_reached(opened.ref.uri, streams.streams) if of_table else ()
-    for version in sorted({notice.version for notice in of_table}, reverse=True):
-        _notice(opened.ref, tuple(notice for notice in of_table if notice.version == version), below)
+    dialogs.dialog(_SEEN, _seen, title=lambda told: f"Seen: v{told[0].version} of {told[0].table}?", width="small")
+    streams, of_commits = cache.streams_reading(), dict[int, list[Notice]]()
+    for notice in cache.noticed(streams).notices:
+        if notice.uri == opened.ref.uri:
+            of_commits.setdefault(notice.version, []).append(notice)
+    below = streams_reached(opened.ref.uri, streams.streams) if of_commits else ()
+    for version in sorted(of_commits, reverse=True):
+        _notice(opened.ref, tuple(of_commits[version]), below)
 
 
 def _notice(ref: TableRef, of_commit: tuple[Notice, ...], below: Sequence[str]) -> None:
@@ -195,18 +199,19 @@ def _notice(ref: TableRef, of_commit: tuple[Notice, ...], below: Sequence[str]) 
             time = dict(zip((state.SINCE, state.UNTIL), ends, strict=True))
             navigation.table_link(ref.name, "Timeline", time, page="timeline")
             blocked = viewer.read_only_reason()
-            effect = blocked or "Hides this finding for everybody; the reason goes into the operation log"
-            expects, is_off = "Expect this from now on…", blocked is not None
-            if condition and st.button(expects, key=f"expect_{first.version}", disabled=is_off, help=blocked):
+            if condition:
                 expected = TableExpectation(ref.uri, ref.name, ExpectationKind.HOLDS, condition=condition)
-                dialogs.open_dialog(EXPECT, expected)
-            if st.button(
-                "Seen…", key=f"seen_{first.version}", disabled=blocked is not None, help=markdown_safe(effect)
-            ):
-                dialogs.open_dialog(_SEEN, of_commit)
+                dialogs.button(
+                    EXPECT, expected, f"{_label(expected)}…", key=f"expect_{first.version}", icon=":material/rule:",
+                    effect="Hosts check it after every commit", blocked=blocked,
+                )  # fmt: skip
+            dialogs.button(
+                _SEEN, of_commit, "Seen…", key=f"seen_{first.version}", icon=":material/visibility:",
+                effect="Hides this finding for everybody; the reason goes into the operation log", blocked=blocked,
+            )  # fmt: skip
 
 
-def _seen_dialog(told: tuple[Notice, ...]) -> None:
+def _seen(told: tuple[Notice, ...]) -> None:
     with errors.boundary():
         st.markdown("\n".join(f"- {markdown_safe(sentence(notice_text(notice)))}" for notice in told))
         if reason := dialogs.reason(_SEEN, label="Seen"):
@@ -228,8 +233,19 @@ def _schema(opened: OpenTable) -> None:
         st.info("**The table has no columns yet.** Its schema is empty at this version.", icon=":material/view_column:")
         return
     st.caption(f"{view.schema_sentence(listed)}.")
-    words, with_statistics = _controls(opened.snapshot, listed)
-    fitting = view.matching_columns(listed, words)
+    many = opened.snapshot.num_files > AUTO_FILES
+    with st.container(horizontal=True, vertical_alignment="bottom", key="schema_controls"):
+        words = st.text_input(
+            "Search columns", key=state.FIND, bind="query-params", icon=":material/search:", width=320,
+            placeholder=f"Name, type or comment among {len(listed):,}",
+        )  # fmt: skip
+        files = things(opened.snapshot.num_files, "file")
+        with_statistics = st.toggle(
+            "Statistics", value=not many, key=state.STATISTICS, bind="query-params",
+            help=f"Lowest and highest value, and nulls, as the log says of {files}."
+            + (" Takes some seconds for so many files." if many else ""),
+        )  # fmt: skip
+    fitting = view.matching_columns(listed, words or "")
     if not fitting:
         st.info("**No column matches.** Clear the search.", icon=":material/search_off:")
         return
@@ -237,42 +253,16 @@ def _schema(opened: OpenTable) -> None:
     start = (lists.chosen_page(len(fitting), key=state.SCHEMA_PAGE) - 1) * PAGE_ROWS
     shown = fitting[start : start + PAGE_ROWS]
     with above:
-        part = view.shown_sentence(len(shown), start, len(fitting), len(listed))
-        if part:
+        if part := view.shown_sentence(len(shown), start, len(fitting), len(listed)):
             st.caption(part)
-        totals = _totals(opened.snapshot, shown) if with_statistics else {}
-        lists.show(view.schema_columns(totals), shown, key="schema", alt="The columns of the table")
+        totals: tuple[ColumnTotals, ...] = ()
+        if with_statistics:
+            known = set(columns_with_stats(opened.snapshot.metadata))
+            names = tuple(dict.fromkeys(column.path for column in shown if column.path in known))
+            totals = cache.column_totals(opened.snapshot, names) if names else ()
+            st.caption(view.statistics_sentence(totals))
+        schema = view.schema_columns({each.column: each for each in totals})
+        lists.show(schema, shown, key="schema", alt="The columns of the table")
     if checks := constraints(opened.snapshot.metadata):
         st.markdown(f"**Check constraints** · {things(len(checks), 'condition')} that every row satisfies")
         lists.show(view.CONSTRAINTS, checks, key="constraints", alt="Check constraints of the table")
-
-
-def _controls(snapshot: Snapshot, listed: Sequence[Column]) -> tuple[str, bool]:
-    with st.container(horizontal=True, vertical_alignment="bottom", key="schema_controls"):
-        words = st.text_input(
-            "Search columns",
-            key=state.FIND,
-            bind="query-params",
-            placeholder=f"Name, type or comment among {len(listed):,}",
-            icon=":material/search:",
-            width=320,
-        )
-        many = snapshot.num_files > AUTO_FILES
-        shown = st.toggle(
-            "Statistics",
-            value=not many,
-            key=state.STATISTICS,
-            bind="query-params",
-            help=f"Least and greatest value and nulls, from the log of {things(snapshot.num_files, 'file')}."
-            + (" Takes some seconds for so many files." if many else ""),
-        )
-    return words or "", bool(shown)
-
-
-def _totals(snapshot: Snapshot, shown: Sequence[Column]) -> dict[str, ColumnTotals]:
-    """Of the columns shown that have statistics."""
-    with_statistics = set(columns_with_stats(snapshot.metadata))
-    names = tuple(dict.fromkeys(column.path for column in shown if column.path in with_statistics))
-    totals_of_columns = cache.column_totals(snapshot, names) if names else ()
-    st.caption(view.statistics_sentence(totals_of_columns))
-    return {totals.column: totals for totals in totals_of_columns}

@@ -65,7 +65,7 @@ def timeline(ref: TableRef) -> None:
         )  # fmt: skip
     slot, events, which = lists.paged(happened.events[::-1], key="events_page")
     with slot:
-        st.caption(f"Drag across the figure for a shorter time, whose commits *What changed* compares. {which}")
+        st.caption(f"Drag across the figure for a shorter time; *What changed* then compares its commits. {which}")
         lists.show(event_columns(clock.now), events, key="events", alt="Events, newest first")
 
 

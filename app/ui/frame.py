@@ -13,7 +13,7 @@ from app import cache, errors, navigation, services, state, viewer
 from app.ui import lists
 from app.ui.figures import classification_badge, layer_badge, team_badge
 from app.ui.lake import LakeReading, OpenTable
-from app.ui.live import VIEWERS, empty_lake, paced, redrawn
+from app.ui.live import VIEWERS, empty_lake, live, newest, paced, redrawn
 from app.ui.table_acts import act_dialog, asked_act
 from app.ui.view.theme import operation_text
 from app.ui.view.words import folders_and_name, markdown_safe
@@ -29,6 +29,7 @@ CHOICES = 200  # commits that a picker of versions offers
 _PICKER = "table_picker"
 _PICKED = "_table_picked"
 _MOST_LINKS = 12
+_WITH_LISTS = ("table", "history", "timeline", "versions", "files", "properties")  # they stay until asked
 # Streamlit makes an entry of the browser's history of each parameter that a page sets, those that nobody chose among
 # them. Here the first that comes of what a person did is one, and what follows belongs to it: Back leads back at once.
 _JS = """
@@ -64,7 +65,7 @@ def sidebar(*, on_table_page: bool) -> None:
     """Table picker and state line. A table picked on a page that shows none opens its summary."""
     with st.sidebar:
         _picker()
-        redrawn(_state_line, every_s=STATE_LINE_EVERY_S)
+        redrawn(_state_line, every_s=lambda: STATE_LINE_EVERY_S)
         reason = viewer.read_only_reason()
         if reason:
             st.info(reason, icon=":material/lock:")
@@ -88,15 +89,9 @@ def _picker() -> None:
         names.append(chosen)  # a vanished table stays chosen: its page says that it is gone
     st.session_state[_PICKER] = chosen  # not bound to the URL: links could not set it then
     st.selectbox(
-        "Table",
-        names,
-        key=_PICKER,
-        index=None,
-        placeholder="Search tables" if names else "No tables yet",
-        disabled=not names,
-        format_func=lambda name: f"⚠ {name}" if name in broken else name,
-        on_change=_on_pick,
-    )
+        "Table", names, key=_PICKER, index=None, placeholder="Search tables" if names else "No tables yet",
+        disabled=not names, format_func=lambda name: f"⚠ {name}" if name in broken else name, on_change=_on_pick,
+    )  # fmt: skip
 
 
 def _on_pick() -> None:
@@ -170,14 +165,22 @@ def table_header(
     """
     name, pinned = state.settle_table()
     if name is None:
-        _no_table_chosen(page)
+        _tables_there(page)
     act_dialog()
     opened = _open(name, pinned if versioned else None, page, otherwise)
     st.set_page_config(page_title=f"{opened.ref.name} · {navigation.title(page)} · Weir")
     _title_row(opened, page, versioned=versioned)
     asked_act(opened.ref)
     if not opened.is_latest:
-        _pinned_band(opened)
+        snapshot, behind = opened.snapshot, things(opened.latest_version - opened.snapshot.version, "version")
+        with st.container(horizontal=True, vertical_alignment="center", border=True, key="pinned_band"):
+            st.markdown(
+                f":orange[:material/push_pin:] You look at **v{snapshot.version}**, "
+                f"committed {ago(snapshot.committed_at, services.now())}, {behind} behind the latest.",
+                help=moment_help(snapshot.committed_at, viewer.timezone()),
+                width="content",
+            )
+            _back_to_latest(name)
     elif versioned and (odd := state.odd_version()):
         st.warning(
             f"**{markdown_safe(odd)} is no version.** You look at the latest, v{opened.latest_version}.",
@@ -193,55 +196,63 @@ def _open(name: str, version: int | None, page: str, otherwise: Callable[[TableR
             ref = lake.find(name)
             return OpenTable(ref, lake.snapshot(ref, version), lake.latest_version(ref))
     except TableNotFoundError as exc:
-        _gone(name, exc, page)
+        _tables_there(page, name, exc)
     except LakehouseError as exc:
-        _unreadable(name, version, exc, None if ref is None or otherwise is None else lambda: otherwise(ref))
-
-
-def _unreadable(name: str, version: int | None, exc: LakehouseError, otherwise: Callable[[], None] | None) -> NoReturn:
-    st.title(markdown_safe(name), anchor=False)
-    errors.show(exc)
-    if version is not None:
-        st.button("Back to latest", key="back_to_latest", icon=":material/update:", on_click=_to_latest)
-    if otherwise is not None:
-        with errors.boundary():
-            otherwise()
-    elif isinstance(exc, TableCorruptError | UnsupportedFeatureError):
-        navigation.table_link(name, "History of the table", page="history")
-        navigation.table_link(name, "Versions that are still readable", page="versions")
-    st.stop()
+        st.title(markdown_safe(name), anchor=False)
+        errors.show(exc)
+        if version is not None:
+            _back_to_latest(name)
+        if ref is not None and otherwise is not None:
+            with errors.boundary():
+                otherwise(ref)
+        elif isinstance(exc, TableCorruptError | UnsupportedFeatureError):
+            navigation.table_link(name, "History of the table", page="history")
+            navigation.table_link(name, "Versions that can still be read", page="versions")
+        st.stop()
 
 
 def _title_row(opened: OpenTable, page: str, *, versioned: bool) -> None:
-    folders, own = folders_and_name(opened.ref)
+    """The way to the table, its name and newest version, and a strip of links to its pages."""
+    ref, version = opened.ref, opened.snapshot.version
+    folders, own = folders_and_name(ref)
     owner = ownership(opened.snapshot.metadata)
-    _breadcrumb(opened.ref, folders, page)
+    with st.container(horizontal=True, vertical_alignment="center", gap="xxsmall", key="breadcrumb"):
+        for number, folder in enumerate(folders):  # each a link to the tables there
+            is_layer = folder.lower() == opened.ref.layer
+            narrowed = {state.LAYER: folder.lower()} if is_layer else {state.SEARCH: f"{folder}/"} if number else {}
+            icon = ":material/chevron_right:" if number else ":material/database:"
+            navigation.page_link("tables", folder, narrowed, icon=icon)
     with st.container(horizontal=True, vertical_alignment="center", key="title_row"):
         st.title(markdown_safe(own), anchor=False, width="content")
         layer_badge(opened.ref.layer)
         classification_badge(owner.classification)
         team_badge(owner.team)
-        st.space("stretch")
+        live(lambda: _newest_version(ref, version, page), key="newest")
         if versioned:
             _version_control(opened)
         with st.popover("URI", icon=":material/content_copy:", key="uri"):
             st.code(opened.ref.uri, language=None, wrap_lines=True)
+    with st.container(horizontal=True, gap="xxsmall", key="table_pages"):
+        for name in navigation.table_pages():
+            chosen = {state.TABLE: opened.ref.name, state.VERSION: state.version()}
+            navigation.page_link(name, navigation.title(name), chosen, icon="")
 
 
-def _breadcrumb(ref: TableRef, folders: tuple[str, ...], page: str) -> None:
-    """The way to the table, each part a link to the tables there; and the page, which a telephone's menu hides."""
-    with st.container(horizontal=True, vertical_alignment="center", gap="xxsmall", key="breadcrumb"):
-        for number, folder in enumerate(folders):
-            is_layer = folder.lower() == ref.layer
-            narrowed = {state.LAYER: ref.layer} if is_layer else {state.SEARCH: f"{folder}/"} if number else {}
-            icon = ":material/chevron_right:" if number else ":material/database:"
-            navigation.page_link("tables", folder, narrowed, icon=icon)
-        st.caption(f"· {navigation.title(page)}", width="content")
+def _newest_version(ref: TableRef, shown: int, page: str) -> None:
+    """Its number and age; where lists were read before it came, the button that reads them again."""
+    snapshot = newest(ref, shown).snapshot
+    with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", key="newest_version"):
+        when = moment_help(snapshot.committed_at, viewer.timezone())
+        st.caption(f"v{snapshot.version} · {ago(snapshot.committed_at, services.now())}", help=when, width="content")
+        if page in _WITH_LISTS and snapshot.version != shown:
+            label, help_text = f"v{snapshot.version} is there: show", f"The lists below are of v{shown}"
+            if st.button(label, key="show_newest", icon=":material/update:", type="primary", help=help_text):
+                st.rerun()
 
 
 def _version_control(opened: OpenTable) -> None:
-    now, snapshot = services.now(), opened.snapshot
-    label = f"latest · v{snapshot.version}" if opened.is_latest else f"v{snapshot.version}"
+    snapshot = opened.snapshot
+    label = "latest" if opened.is_latest else f"v{snapshot.version}"
     with st.popover(label, icon=":material/history:", key="versions"):
         version_input(
             opened.ref,
@@ -250,25 +261,8 @@ def _version_control(opened: OpenTable) -> None:
             key="version_input",
             choose=lambda version: state.choose_table(state.table(), version),
         )
-        st.caption(
-            f"Committed {ago(snapshot.committed_at, now)} · {things(snapshot.num_files, 'file')} · "
-            f"{bytes_text(snapshot.size_bytes)}",
-            help=moment_help(snapshot.committed_at, viewer.timezone()),
-        )
+        st.caption(f"v{snapshot.version} has {things(snapshot.num_files, 'file')}, {bytes_text(snapshot.size_bytes)}.")
         navigation.table_link(opened.ref.name, "Choose from history", {state.VERSION: state.version()}, page="history")
-
-
-def _pinned_band(opened: OpenTable) -> None:
-    now, snapshot = services.now(), opened.snapshot
-    behind = opened.latest_version - snapshot.version
-    with st.container(horizontal=True, vertical_alignment="center", border=True, key="pinned_band"):
-        st.markdown(
-            f":orange[:material/push_pin:] You look at **v{snapshot.version}**, "
-            f"committed {ago(snapshot.committed_at, now)}, {things(behind, 'version')} behind the latest.",
-            help=moment_help(snapshot.committed_at, viewer.timezone()),
-            width="content",
-        )
-        st.button("Back to latest", key="back_to_latest", icon=":material/update:", on_click=_to_latest)
 
 
 def version_input(ref: TableRef, version: int, latest: int, *, key: str, choose: Callable[[int], None]) -> None:
@@ -319,35 +313,30 @@ def _version_text(version: str, commits: Mapping[str, Commit], names: Mapping[st
     return f"v{version} · {operation_text(commit.operation)}{at}"
 
 
-def _to_latest() -> None:
-    state.choose_table(state.table())
+def _back_to_latest(name: str) -> None:
+    st.button(
+        "Back to latest", key="back_to_latest", icon=":material/update:", on_click=state.choose_table, args=(name,)
+    )
 
 
 # nothing to show -------------------------------------------------------------------------------------------------
 
 
-def _no_table_chosen(page: str) -> NoReturn:
-    st.title(navigation.title(page), anchor=False)
-    _tables_there(
-        page, lambda: st.info("**No table chosen.** Pick one in the sidebar, or here:", icon=":material/table:")
-    )
-
-
-def _gone(name: str, exc: TableNotFoundError, page: str) -> NoReturn:
-    st.title(markdown_safe(name), anchor=False)
-    errors.show(exc)
-    _tables_there(page, lambda: st.markdown("Tables that are there:"))
-
-
-def _tables_there(page: str, head: Callable[[], object]) -> NoReturn:
+def _tables_there(page: str, name: str = "", exc: TableNotFoundError | None = None) -> NoReturn:
+    """Links to the tables that are there, where none is chosen or the one by this name is gone."""
+    st.title(markdown_safe(name) or navigation.title(page), anchor=False)
+    if exc is not None:
+        errors.show(exc)
     with errors.boundary():
         names = cache.lake_reading().names
-        if names:
-            head()
-            for name in names[:_MOST_LINKS]:
-                navigation.table_link(name, page=page)
-            if len(names) > _MOST_LINKS:
-                navigation.page_link("tables", f"All {len(names):,} tables")
-        else:
+        if not names:
             empty_lake()
+        elif exc is None:
+            st.info("**No table chosen.** Pick one in the sidebar, or here:", icon=":material/table:")
+        else:
+            st.markdown("Tables that are there:")
+        for each in names[:_MOST_LINKS]:
+            navigation.table_link(each, page=page)
+        if len(names) > _MOST_LINKS:
+            navigation.page_link("tables", f"All {len(names):,} tables")
     st.stop()

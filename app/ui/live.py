@@ -13,12 +13,13 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.runtime.scriptrunner_utils.script_run_context import ThreadState
 
-from app import cache, services
+from app import cache, services, state
 from app.errors import boundary
-from app.ui.lake import LakeReading
+from app.ui.lake import LakeReading, OpenTable
 from app.ui.view.words import markdown_safe
 from backend.errors import LakehouseError
 from backend.format import count_text, things
+from backend.lake.model import TableRef
 
 LAKE_EVERY_S = 5.0
 ARRIVING_EVERY_S = 1.0  # while tables are still being read
@@ -56,17 +57,17 @@ def live(region: Callable[[], None], *, key: str, every_s: float | None = None) 
             region()
 
     st.html(_STEADY.format(key=key))
-    redrawn(run, every_s=every_s or services.settings().ui.live_interval_s)
+    redrawn(run, every_s=lambda: every_s or services.settings().ui.live_interval_s)
 
 
-def redrawn(region: Callable[[], None], *, every_s: float) -> None:
-    """Draws `region` now and every `every_s`, or more rarely while many watch."""
+def redrawn(region: Callable[[], None], *, every_s: Callable[[], float]) -> None:
+    """Draws `region` now and every so often, or more rarely while many watch."""
 
     def run() -> None:
-        _set_timer(paced(every_s, VIEWERS.count))  # others came and went since the page was opened
+        _set_timer(paced(every_s(), VIEWERS.count))  # others came and went since the page was opened
         region()
 
-    st.fragment(run, run_every=paced(every_s, VIEWERS.count))()
+    st.fragment(run, run_every=paced(every_s(), VIEWERS.count))()
 
 
 def paced(every_s: float, viewers: int) -> float:
@@ -83,26 +84,32 @@ def _set_timer(every_s: float) -> None:
         script.enqueue(message)
 
 
+def newest(ref: TableRef, shown: int) -> OpenTable:
+    """A table as it is now, by the one look at its log that all viewers share; a version that is pinned stays.
+
+    Given no snapshot, of which a region would keep one for each viewer.
+    """
+    lake = services.lake()
+    latest = lake.latest_version(ref)
+    return OpenTable(ref, lake.snapshot(ref, shown if shown == state.version() else latest), latest)
+
+
 def live_lake(region: Callable[[], None], *, awaits: Callable[[LakeReading], bool] = lambda _: False) -> None:
     """Draws `region` every second while tables, or what it awaits of them, arrive; then every few seconds."""
-    arriving = _is_arriving(awaits)
 
     def run() -> None:
-        if arriving and not _is_arriving(awaits):
-            st.rerun()  # only a run of the whole page sets the longer interval
         with st.container(key=_LAKE):
             region()
 
+    def every_s() -> float:
+        try:
+            reading = cache.lake_reading()
+            return LAKE_EVERY_S if reading.is_complete and not awaits(reading) else ARRIVING_EVERY_S
+        except LakehouseError:  # the region shows it
+            return LAKE_EVERY_S
+
     st.html(_STEADY.format(key=_LAKE))
-    redrawn(run, every_s=ARRIVING_EVERY_S if arriving else LAKE_EVERY_S)
-
-
-def _is_arriving(awaits: Callable[[LakeReading], bool]) -> bool:
-    try:
-        reading = cache.lake_reading()
-        return not reading.is_complete or awaits(reading)
-    except LakehouseError:  # the region shows it
-        return False
+    redrawn(run, every_s=every_s)
 
 
 def reading_progress(reading: LakeReading) -> None:

@@ -114,6 +114,27 @@ def test_the_health_of_a_table_follows_its_commits(page: Page, served: Served) -
     expect(small).to_have_text("OK (2)")
 
 
+def test_a_table_page_follows_its_commits_and_its_lists_move_when_asked(page: Page, served: Served) -> None:
+    builders.write(served.lake / "views", {"id": [1]})
+    page.goto(f"{served.url}/history?table=views")
+    newest, figures = page.locator(".st-key-newest_version"), page.locator(".st-key-summary_figures")
+    listed = page.locator(".st-key-commit_list")
+    expect(newest).to_contain_text("v0 · ")
+    expect(listed).to_contain_text("1 commit: 1 WRITE")
+    page.get_by_role("checkbox", name="Dim maintenance").focus()
+    builders.write(served.lake / "views", {"id": [2]})
+    expect(newest).to_contain_text("v1 is there: show")
+    expect(listed).to_contain_text("1 commit: 1 WRITE")
+    expect(page.get_by_role("checkbox", name="Dim maintenance")).to_be_focused()
+    newest.get_by_role("button", name="v1 is there: show").click()
+    expect(listed).to_contain_text("2 commits")
+    expect(newest.get_by_role("button", name="is there: show")).to_have_count(0)
+    page.get_by_role("link", name="Summary").last.click()
+    expect(figures).to_contain_text("Rows 2")
+    builders.write(served.lake / "views", {"id": [3]})
+    expect(figures).to_contain_text("Rows 3")
+
+
 def charts(page: Page) -> list[dict[str, Any]]:
     return page.evaluate(CHARTS)
 

@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from app.ui.view.code import TOOLS, sql_code
-from app.ui.view.frames import ShownRows
 from backend.errors import QueryError
 from backend.format import count_text, things
 from backend.lake.model import Snapshot, TableRef
@@ -40,10 +39,8 @@ def rows_sentence(page: RowPage, version: int, *, filtered: bool) -> str:
         searched += f", {count_text(ruled_out)} ruled out without opening them." if ruled_out else "."
         if page.files_left:
             searched += f" {things(page.files_left, 'file')} may hold more."
-    if not page.truncated and filtered and not page.rows.num_rows:
-        return f"No row of v{version} matches.{searched}"
     if not page.truncated and not page.rows.num_rows:
-        return f"v{version} has no rows."
+        return f"No row of v{version} matches.{searched}" if filtered else f"v{version} has no rows."
     if not page.truncated:
         return f"{'All ' if page.rows.num_rows > 1 else ''}{what}.{searched}"
     if page.total_rows is None:
@@ -80,13 +77,6 @@ def in_order(rows: pa.Table, order: str | None) -> pa.Table:
     return rows
 
 
-def place_of(shown: ShownRows, cell: tuple[int, str]) -> tuple[int, int] | None:
-    """Row and number of the column of a cell that the list shows; None where it is not there any more."""
-    row, column = cell
-    names = list(shown.types)
-    return (row, names.index(column)) if column in names and row < len(shown.frame) else None
-
-
 # as code: exactly this version, these columns and this filter ---------------------------------------------------------
 
 
@@ -102,48 +92,32 @@ class Asked:
 
 def snippets(asked: Asked) -> dict[str, tuple[str, str]]:
     """Of each tool its language and the code; none of a tool that would give other rows."""
-    made = {"DuckDB": ("python", _duckdb(asked))}
-    if asked.where is None or asked.where.check is None:
-        made = {
-            "pandas": ("python", f"import pyarrow as pa\n{_read_rows(asked)}\nframe = rows.to_pandas()"),
-            "Arrow": ("python", _arrow(asked)),
-            **made,
-        }
-    engines: tuple[Engine, ...] = ("Spark", "Trino")
-    with suppress(QueryError):
-        read = read_statement(statement(asked))
-        tables = {read.sources[0].name: (asked.ref, asked.version)}
-        for engine in engines:
-            with suppress(QueryError):
-                made[engine] = (TOOLS[engine], sql_code(read, engine, tables))
-    return made
-
-
-def _arrow(asked: Asked) -> str:
-    """Of a scan: `to_pyarrow_dataset()` reads no deletion vectors. Its texts are views, which few tools know."""
-    return (
-        f"import pyarrow as pa\nimport pyarrow.dataset as ds\n{_read_rows(asked)}\n"
-        "types = pa.schema(table.schema().to_arrow())\n"
-        "dataset = ds.dataset(rows.cast(pa.schema([types.field(name) for name in rows.column_names])))"
-    )
-
-
-def _read_rows(asked: Asked) -> str:
-    given = [f"columns={list(asked.columns)!r}"] if asked.columns else []
-    given += [f"predicate={asked.where.predicate()!r}"] if asked.where else []
-    return f"from deltalake import DeltaTable\n\n{_table(asked)}\nrows = pa.table(table.scan({', '.join(given)}))"
-
-
-def _table(asked: Asked) -> str:
-    return f"table = DeltaTable({without_secrets(asked.ref.uri)!r}, version={asked.version})"
-
-
-def _duckdb(asked: Asked) -> str:
-    return (
-        f"import duckdb\nimport pyarrow as pa\nfrom deltalake import DeltaTable\n\n{_table(asked)}\n"
+    table = f"table = DeltaTable({without_secrets(asked.ref.uri)!r}, version={asked.version})"
+    made = {
+        "DuckDB": f"import duckdb\nimport pyarrow as pa\nfrom deltalake import DeltaTable\n\n{table}\n"
         "rows = pa.RecordBatchReader.from_stream(table.scan())\n"
         f"result = duckdb.sql({_select(asked, 'rows')!r})"
-    )
+    }
+    if asked.where is None or asked.where.check is None:
+        given = [f"columns={list(asked.columns)!r}"] if asked.columns else []
+        given += [f"predicate={asked.where.predicate()!r}"] if asked.where else []
+        read = f"from deltalake import DeltaTable\n\n{table}\nrows = pa.table(table.scan({', '.join(given)}))"
+        # Of a scan: `to_pyarrow_dataset()` reads no deletion vectors. Its texts are views, which few tools know.
+        arrow = (
+            f"import pyarrow as pa\nimport pyarrow.dataset as ds\n{read}\n"
+            "types = pa.schema(table.schema().to_arrow())\n"
+            "dataset = ds.dataset(rows.cast(pa.schema([types.field(name) for name in rows.column_names])))"
+        )
+        made = {"pandas": f"import pyarrow as pa\n{read}\nframe = rows.to_pandas()", "Arrow": arrow, **made}
+    codes = {tool: ("python", code) for tool, code in made.items()}
+    engines: tuple[Engine, ...] = ("Spark", "Trino")
+    with suppress(QueryError):
+        sql = read_statement(statement(asked))
+        tables = {sql.sources[0].name: (asked.ref, asked.version)}
+        for engine in engines:
+            with suppress(QueryError):
+                codes[engine] = (TOOLS[engine], sql_code(sql, engine, tables))
+    return codes
 
 
 def statement(asked: Asked) -> str:

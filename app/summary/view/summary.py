@@ -51,10 +51,10 @@ from backend.lake.table.schema import Column, Constraint, Identity, TypeChange, 
 def key_figures(snapshot: Snapshot, gain: MergeGain) -> list[KeyFigure]:
     """Rows, files, size and small files."""
     files = snapshot.num_files
-    rows_help = "Not known: at least one file has no statistics, and Weir does not count rows by reading them all."
+    rows_help = "Not known: a file has no statistics, and Weir does not read every row to count them."
     if snapshot.num_rows is not None:
         rows = f"{count_exact(snapshot.num_rows)} rows"
-        rows_help = f"{rows}, by the statistics of every file less rows deleted by deletion vectors."
+        rows_help = f"{rows}: every file's statistics, minus rows that deletion vectors delete."
     return [
         KeyFigure("Rows", count_text(snapshot.num_rows), rows_help),
         KeyFigure("Files", count_text(files), f"{count_exact(files)} files"),
@@ -77,9 +77,8 @@ def writers_sentence(commits: Sequence[Commit], streams: Mapping[str, str]) -> s
         return "No commit in the log says who writes this table."
     counts = Counter(_writer(commit, streams) for commit in commits)
     parts = [f"{name} ({count_text(count)})" if len(counts) > 1 else name for name, count in counts.most_common(3)]
-    rest = len(counts) - 3
-    if rest > 0:
-        parts.append(f"{things(rest, 'other')}")
+    if len(counts) > 3:
+        parts.append(things(len(counts) - 3, "other"))
     many = f"Last {things(len(commits), 'commit')}" if len(commits) > 1 else "Its only commit is"
     return f"{many} by {', '.join(parts)}."
 
@@ -97,10 +96,8 @@ def growth_sentence(timeline: Timeline, now: datetime) -> str:
         return ""
     last, limit = timeline.totals[-1], now - timedelta(days=1)
     older = [item for item in timeline.totals if item.committed_at and item.committed_at <= limit]
-    before = older[-1] if older else None
-    since = "In 24 h"
-    if before is None:
-        before = timeline.totals[0]
+    before, since = (older[-1], "In 24 h") if older else (timeline.totals[0], "")
+    if not older:
         at = f", {ago(before.committed_at, now)}" if before.committed_at else ""
         since = f"Since v{before.version}{at}"
     rows = None if last.num_rows is None or before.num_rows is None else last.num_rows - before.num_rows
@@ -144,18 +141,14 @@ _VALUES = {
 
 def facts(snapshot: Snapshot) -> dict[str, str]:
     """What the log says of the table itself, for a two-column list."""
-    metadata, protocol = snapshot.metadata, snapshot.protocol
-    features = ", ".join(protocol.features) or "none"
-    rows = {
+    metadata, protocol, is_counted = snapshot.metadata, snapshot.protocol, snapshot.num_rows is not None
+    return {
         "Partitioned by": ", ".join(metadata.partition_columns) or "not partitioned",
         "Protocol": f"reader {protocol.min_reader_version}, writer {protocol.min_writer_version}",
-        "Table features": features,
+        "Table features": ", ".join(protocol.features) or "none",
         "Table id": metadata.id,
-        "Rows known from": "statistics of every file"
-        if snapshot.num_rows is not None
-        else "not known: files lack statistics",
+        "Rows known from": "statistics of every file" if is_counted else "not known: files lack statistics",
     }
-    return {key: value for key, value in rows.items() if value}
 
 
 # what is expected of it -----------------------------------------------------------------------------------------------
@@ -248,14 +241,11 @@ def shown_sentence(shown: int, start: int, matching_lines: int, total: int) -> s
     """What part of the schema is listed, nested fields counted too; empty when it is all of it."""
     if shown == total:
         return ""
-    part = f"Lines {start + 1:,}–{start + shown:,} of {count_text(matching_lines)}" if shown < matching_lines else ""
+    lines = f"Lines {start + 1:,}–{start + shown:,} of {count_text(matching_lines)}" if shown < matching_lines else ""
     if matching_lines == total:
-        return f"{part}."
-    return (
-        f"{part} that match, of {count_text(total)}."
-        if part
-        else f"{matching_lines:,} of {count_text(total)} lines match."
-    )
+        return f"{lines}."
+    of = count_text(total)
+    return f"{lines} that match, of {of}." if lines else f"{matching_lines:,} of {of} lines match."
 
 
 def schema_columns(totals: Mapping[str, ColumnTotals]) -> list[ListColumn[Column]]:
@@ -268,8 +258,8 @@ def schema_columns(totals: Mapping[str, ColumnTotals]) -> list[ListColumn[Column
     def type_text(column: Column) -> str:  # what is inside a struct stands below it
         return column.kind if column.kind == "struct" else cut(column.declared_type, MOST_TYPE)
 
-    def name_in_files(column: Column) -> str:
-        return column.physical_name or ""
+    def null_share(known: ColumnTotals) -> str:  # deleted rows count: it may be higher among those left
+        return f"{'≈ ' if known.nulls and not known.is_tight else ''}{percent(known.null_share)}"
 
     return [
         ListColumn("Column", lambda column: INDENT * 2 * column.depth + column.name),
@@ -280,7 +270,7 @@ def schema_columns(totals: Mapping[str, ColumnTotals]) -> list[ListColumn[Column
                    width=186, is_optional=not totals),  # "≥ 2026-11-26 22:45:42.123 UTC"
         ListColumn("Max", of_statistics(lambda known: f"{known.highest_sign} {value_text(known.highest)}".lstrip()),
                    width=186, is_optional=not totals),
-        ListColumn("Null share", of_statistics(_null_share_text), "figure", width=86, is_optional=not totals,
+        ListColumn("Null share", of_statistics(null_share), "figure", width=86, is_optional=not totals,
                    help="Of the rows in those files; ≈: rows were deleted since."),
         ListColumn("Known for", of_statistics(_known_text), is_optional=True,
                    help="For how many data files the log says it; empty: for all."),
@@ -293,7 +283,7 @@ def schema_columns(totals: Mapping[str, ColumnTotals]) -> list[ListColumn[Column
                    help="How the type was widened without rewriting files."),
         ListColumn("Id", lambda column: "" if column.field_id is None else column.field_id, is_optional=True,
                    help="Column mapping: what stays when a column is renamed."),
-        ListColumn("Name in files", name_in_files, is_optional=True,
+        ListColumn("Name in files", lambda column: column.physical_name or "", is_optional=True,
                    help="Column mapping: the name in the data files."),
     ]  # fmt: skip
 
@@ -312,13 +302,9 @@ def statistics_sentence(totals: Iterable[ColumnTotals]) -> str:
     files = totals[0].files
     text = f"From the statistics of {things(files, 'file')}; no data was read."
     if any(column.lowest_sign or column.highest_sign for column in totals):
-        text += (
-            " ≥, ≤ and ≈ are bounds: text and times are cut, NaN is left out, rows were deleted, or files do not say."
-        )
-    if any(
-        0 < (column.files_with_nulls if column.kind is StatKind.OTHER else column.files_with_bounds) < files
-        for column in totals
-    ):
+        text += " ≥, ≤ and ≈ are bounds: values are cut, rows were deleted, NaN is left out, or files do not say."
+    known = (each.files_with_nulls if each.kind is StatKind.OTHER else each.files_with_bounds for each in totals)
+    if any(0 < known_for < files for known_for in known):
         text += " Where not all files say, the true bounds may lie beyond."
     return text
 
@@ -337,12 +323,6 @@ def type_change_text(change: TypeChange) -> str:
     inside = f"{change.inside}: " if change.inside else ""
     at = "" if change.version is None else f" at v{change.version}"
     return f"{inside}{change.before} → {change.after}{at}"
-
-
-def _null_share_text(totals: ColumnTotals) -> str:
-    """Deleted rows count: where there are some, the share may be higher among those left."""
-    loose = bool(totals.nulls) and not totals.is_tight
-    return f"≈ {percent(totals.null_share)}" if loose else percent(totals.null_share)
 
 
 def _known_text(totals: ColumnTotals) -> str:

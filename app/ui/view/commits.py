@@ -58,7 +58,7 @@ def commit_columns(
         Column("Operation", operation, width=165),
         Column("Who", lambda commit: stream_text(commit, streams) or commit.user, is_optional=True, width=170,
                help="The stream and its batch, else the user."),
-        Column("Job", lambda commit: commit.job or "", is_optional=True, on="page"),
+        Column("Job", lambda commit: commit.job or "", is_optional=True, on="page", width=260),
         Column("Rows", lambda commit: rows_text(commit.metrics), width=110,
                help="Inserted +, updated ~, deleted −, as the commit says."),
         Column("Files", lambda commit: files_text(commit.metrics), help="Added +, removed −.", width=125),

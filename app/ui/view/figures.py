@@ -16,16 +16,8 @@ from typing import Any, Literal
 import plotly.graph_objects as go
 import plotly.io as pio
 
-from app.ui.view.theme import (
-    FIGURES_KEPT,
-    MAX_POINTS,
-    Mode,
-    categories,
-    operation_family,
-    operation_style,
-    state_style,
-    template_name,
-)
+from app.ui.view import theme
+from app.ui.view.theme import Mode, categories, operation_family, operation_style, state_style, template_name
 from app.ui.view.words import figure_safe
 from backend.format import (
     UNKNOWN,
@@ -84,8 +76,6 @@ def wall_clock(moment: datetime, zone: str | None) -> datetime:
 # charts of live regions: building Plotly's Python objects takes fifty times as long -----------------------------------
 
 
-CHART_HEIGHT = 280
-
 FigureJson = dict[str, Any]
 
 
@@ -99,25 +89,13 @@ class FigureLook:
 
 def base_figure(title: str, unit: str, look: FigureLook) -> FigureJson:
     """A chart over time with no line yet; `unit` names the other axis."""
+    legend = {"x": 0, "xanchor": "left", "y": -0.16, "yanchor": "top", "traceorder": "normal", "font": {"size": 11}}
     layout = {
-        "template": _template(look.mode),
-        "title": {"text": title, "font": {"size": 14}, "y": 0.98, "yanchor": "top"},
-        "height": CHART_HEIGHT,
-        "margin": {"t": 36},
-        "legend": {
-            "x": 0,
-            "xanchor": "left",
-            "y": -0.16,
-            "yanchor": "top",
-            "traceorder": "normal",
-            "font": {"size": 11},
-        },
-        "barmode": "stack",
-        "uirevision": "keep",
-        "dragmode": "zoom",
-        "yaxis": {"title": {"text": unit}, "rangemode": "tozero", "fixedrange": True},
+        "template": _template(look.mode), "height": 280, "margin": {"t": 36}, "legend": legend, "barmode": "stack",
+        "title": {"text": title, "font": {"size": 14}, "y": 0.98, "yanchor": "top"}, "uirevision": "keep",
+        "dragmode": "zoom", "yaxis": {"title": {"text": unit}, "rangemode": "tozero", "fixedrange": True},
         "xaxis": {"type": "date"},
-    }
+    }  # fmt: skip
     return {"data": [], "layout": layout}
 
 
@@ -135,7 +113,7 @@ def moment_json(moment: datetime, zone: str | None) -> str:
 
 
 GLYPH_SLOTS = 60  # of one kind side by side, with room between them on a wide page
-MOST_VALUES = MAX_POINTS // 2
+MOST_VALUES = theme.MAX_POINTS // 2
 MOST_MARKED = 60  # values with a mark of their own
 VERSION_TICKS = 6
 HEIGHT_PX = 320
@@ -250,7 +228,7 @@ def notes(points: Sequence[Point], wanted: int, of: int) -> str:
     return " ".join(sentences)
 
 
-@lru_cache(FIGURES_KEPT)
+@lru_cache(theme.FIGURES_KEPT)
 def series_figure(
     points: tuple[Point, ...], commits: tuple[VersionTotals, ...], series: Series, *, by_time: bool = True,
     jumps: tuple[Jump, ...] = (), mode: Mode = "light", zone: str | None = None,
@@ -277,8 +255,18 @@ def series_figure(
     figure.add_traces(_glyphs(inside, lambda commit: x_of(commit.version, commit.committed_at), mode=mode))
     marked = {jump.version: jump for jump in jumps}
     for point in points:
-        if jump := marked.get(point.version):
-            _mark(figure, point, jump, x_of(point.version, point.at), mode=mode)
+        if jump := marked.get(point.version):  # a ring around the version, with its change
+            x, colour = x_of(point.version, point.at), state_style("WARNING", mode).colour
+            ring = {"symbol": "circle-open", "size": 15, "color": colour, "line": {"width": 2.5}}
+            hover = f"<b>v{point.version}</b> · {jump_text(jump)}<extra></extra>"
+            figure.add_scatter(
+                x=[x], y=[point.value], mode="markers", marker=ring, showlegend=False, customdata=[[point.version]],
+                hovertemplate=hover,
+            )  # fmt: skip
+            figure.add_annotation(
+                x=x, y=point.value, text=f"v{point.version}: {signed(jump.change)}", showarrow=False, xanchor="right",
+                yanchor="bottom", xshift=-10, font={"color": colour},
+            )  # fmt: skip
     if not any(isinstance(point.value, date) for point in points):
         figure.update_layout(yaxis=series.y_axis([number_of(point.value) for point in shown]))
     if by_time:
@@ -318,26 +306,6 @@ def step_line(xs: Sequence[X], points: Sequence[Point], series: Series, *, mode:
     )
 
 
-def _mark(figure: go.Figure, point: Point, jump: Jump, x: X, *, mode: Mode) -> None:
-    """A ring around the version, with its change."""
-    colour = state_style("WARNING", mode).colour
-    figure.add_trace(
-        go.Scatter(
-            x=[x],
-            y=[point.value],
-            mode="markers",
-            marker={"symbol": "circle-open", "size": 15, "color": colour, "line": {"width": 2.5}},
-            showlegend=False,
-            customdata=[[point.version]],
-            hovertemplate=f"<b>v{point.version}</b> · {jump_text(jump)}<extra></extra>",
-        )
-    )
-    figure.add_annotation(
-        x=x, y=point.value, text=f"v{point.version}: {signed(jump.change)}", showarrow=False, xanchor="right",
-        yanchor="bottom", xshift=-10, font={"color": colour},
-    )  # fmt: skip
-
-
 def jump_text(jump: Jump) -> str:
     """ "+5,000 rows; a commit usually brings +10"."""
     return f"{signed(jump.change)} rows; a commit usually brings {signed(jump.usual)}"
@@ -345,27 +313,17 @@ def jump_text(jump: Jump) -> str:
 
 def _version_axis(figure: go.Figure, moments: Sequence[tuple[datetime, int]]) -> None:
     """A few versions above the figure, so far apart over its time axis that their labels do not overlap."""
-    gap = (moments[-1][0] - moments[0][0]) / VERSION_TICKS
+    ends = time_range([moment for moment, _ in moments])
+    gap = (LEAST_SPAN if ends else moments[-1][0] - moments[0][0]) / VERSION_TICKS
     ticks = [moments[-1]]
     for moment, version in reversed(moments[:-1]):
         if gap and ticks[-1][0] - moment >= gap:
             ticks.append((moment, version))
-    ticks.reverse()
-    xs = [moment for moment, _ in ticks]
+    xs, names = [moment for moment, _ in ticks], [f"v{version}" for _, version in ticks]
     # An axis is drawn only where something lies on it: a line without a value.
-    figure.add_trace(go.Scatter(x=xs, y=[None] * len(xs), xaxis="x2", showlegend=False, hoverinfo="skip"))
-    figure.update_layout(
-        xaxis_range=time_range([moment for moment, _ in moments]),
-        xaxis2={
-            "overlaying": "x",
-            "side": "top",
-            "matches": "x",
-            "anchor": "y",
-            "showgrid": False,
-            "tickvals": xs,
-            "ticktext": [f"v{version}" for _, version in ticks],
-        },
-    )
+    figure.add_scatter(x=xs, y=[None] * len(xs), xaxis="x2", showlegend=False, hoverinfo="skip")
+    above = {"overlaying": "x", "side": "top", "matches": "x", "anchor": "y", "showgrid": False}
+    figure.update_layout(xaxis_range=ends, xaxis2={**above, "tickvals": xs, "ticktext": names})
 
 
 def _glyphs(commits: Sequence[VersionTotals], x_of: Callable[[VersionTotals], X], *, mode: Mode) -> list[go.Scatter]:
@@ -373,56 +331,33 @@ def _glyphs(commits: Sequence[VersionTotals], x_of: Callable[[VersionTotals], X]
 
     Commits of one kind that would lie upon each other are one glyph, the newest of them; its hover counts them.
     """
-    families: dict[str, list[VersionTotals]] = {}
-    for commit in commits:
-        families.setdefault(operation_family(commit.operation), []).append(commit)
     xs = [x_of(commit) for commit in commits]
-    groups = sorted(families.items(), key=lambda item: -len(item[1]))
-    return [_glyphs_of(family, _by_slot(group, x_of, (min(xs), max(xs))), x_of, mode=mode) for family, group in groups]
+    places = [(x - datetime.min).total_seconds() if isinstance(x, datetime) else float(x) for x in xs]
+    low, high = min(places, default=0.0), max(places, default=0.0)
+    families: dict[str, dict[int, list[tuple[X, VersionTotals]]]] = {}
+    for commit, x, place in zip(commits, xs, places, strict=True):
+        slot = min(GLYPH_SLOTS - 1, int((place - low) / (high - low) * GLYPH_SLOTS)) if high > low else 0
+        families.setdefault(operation_family(commit.operation), {}).setdefault(slot, []).append((x, commit))
+    rarest_last = sorted(families.items(), key=lambda item: -sum(map(len, item[1].values())))
+    return [_glyphs_of(family, [slots[place] for place in sorted(slots)], mode=mode) for family, slots in rarest_last]
 
 
-def _by_slot(
-    commits: Sequence[VersionTotals], x_of: Callable[[VersionTotals], X], ends: tuple[X, X]
-) -> list[list[VersionTotals]]:
-    """The commits of each stretch of the axis that has room for one glyph."""
-    low, high = (_place(end) for end in ends)
-    slots: dict[int, list[VersionTotals]] = {}
-    for commit in commits:
-        at = (_place(x_of(commit)) - low) / (high - low) if high > low else 0.0
-        slots.setdefault(min(GLYPH_SLOTS - 1, int(at * GLYPH_SLOTS)), []).append(commit)
-    return [slots[number] for number in sorted(slots)]
-
-
-def _place(x: X) -> float:
-    return (x - datetime.min) / timedelta(seconds=1) if isinstance(x, datetime) else float(x)
-
-
-def _glyphs_of(
-    family: str, slots: list[list[VersionTotals]], x_of: Callable[[VersionTotals], X], *, mode: Mode
-) -> go.Scatter:
-    newest = [slot[-1] for slot in slots]
-    style = operation_style(newest[0].operation, mode)
-    names = sorted({figure_safe(commit.operation or "not named") for slot in slots for commit in slot})
+def _glyphs_of(family: str, slots: list[list[tuple[X, VersionTotals]]], *, mode: Mode) -> go.Scatter:
+    colour, _, symbol = operation_style(slots[0][-1][1].operation, mode)
+    names = sorted({figure_safe(commit.operation or "not named") for slot in slots for _, commit in slot})
     hovers = []
     for slot in slots:
-        last, at = slot[-1], utc_text(slot[-1].committed_at)
-        many = f"<br>the newest of {len(slot):,} here, from v{slot[0].version} on" if len(slot) > 1 else ""
-        hovers.append([last.version, figure_safe(last.operation or "not named"), f"{at}{many}"])
+        last, many = slot[-1][1], ""
+        if len(slot) > 1:
+            many = f"<br>the newest of {len(slot):,} here, from v{slot[0][1].version} on"
+        at = f"{utc_text(last.committed_at)}{many}"
+        hovers.append([last.version, figure_safe(last.operation or "not named"), at])
     return go.Scatter(
-        x=[x_of(commit) for commit in newest],
-        y=[0.5] * len(newest),
-        yaxis="y2",
-        mode="markers",
-        marker={
-            "symbol": style.symbol,
-            "color": style.colour,
-            "size": 10,
-            "line": {"color": style.colour, "width": 1},
-        },
+        x=[slot[-1][0] for slot in slots], y=[0.5] * len(slots), yaxis="y2", mode="markers",
+        marker={"symbol": symbol, "color": colour, "size": 10, "line": {"color": colour, "width": 1}},
         name=f"{', '.join(names[:2])}{' …' if len(names) > 2 else ''}" if family != "other" else "other",
-        customdata=hovers,
-        hovertemplate=f"{_HOVER_HEAD}<br>%{{customdata[2]}}<extra></extra>",
-    )
+        customdata=hovers, hovertemplate=f"{_HOVER_HEAD}<br>%{{customdata[2]}}<extra></extra>",
+    )  # fmt: skip
 
 
 def thinned(values: Sequence[float | None], most: int = MOST_VALUES) -> list[int]:

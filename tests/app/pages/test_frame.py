@@ -7,6 +7,7 @@ from urllib.parse import parse_qs
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from app import navigation
 from app.ui.live import VIEWERS
 from backend.store.store import ControlStore
 from tests.worlds.lake import builders
@@ -70,7 +71,14 @@ def test_the_way_to_a_table_leads_to_the_tables_of_its_root_and_layer(lake: Path
     assert (links["lake"].page, links["silver"].page) == ("tables", "tables")
     found = {name: parse_qs(links[name].query_string) for name in ("lake", "silver", "shop")}
     assert found == {"lake": {}, "silver": {"layer": ["silver"]}, "shop": {"q": ["shop/"]}}
-    assert "· First bad version" in words(open_page("bisect", table="silver/shop/deep")), "a telephone hides the menu"
+
+
+def test_the_pages_of_a_table_stand_under_its_title(lake: Path) -> None:
+    pages = [navigation.title(name) for name in navigation.table_pages()]
+    app = open_page("files", table="silver/orders", version=1)
+    strip = [link for link in app.main.page_link if link.label in pages]
+    assert [link.label for link in strip] == pages, "a telephone hides the menu"
+    assert {link.proto.query_string for link in strip} == {"table=silver%2Forders&version=1"}
 
 
 def test_a_page_of_no_table_drops_the_parameters_of_others_and_the_table_stays_chosen(lake: Path) -> None:

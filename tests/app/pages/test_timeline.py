@@ -62,5 +62,4 @@ def test_ways_to_it(store: ControlStore, home: Path) -> None:
     page = open_page("table", table="silver")
     around = "since=2026-01-01+11%3A30%3A00+UTC&until=2026-01-01+12%3A30%3A00+UTC"
     assert links(page)["Timeline"] == f"table=silver&{around}"
-    assert links(page)["Timeline, with what is up- and downstream"] == "table=silver"
     assert links(open_page("stream", stream="clean"))["Timeline"] == "table=silver"

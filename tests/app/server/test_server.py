@@ -17,7 +17,7 @@ import pytest
 from app import services
 from app.pipeline import page as pipeline
 from app.query import sql_editor
-from app.ui import live_figures
+from app.ui import figures
 from app.ui.live import VIEWERS_AT_FULL_PACE, paced
 from app.ui.scripts import Script
 from tests.worlds.pages.serving import Served, got
@@ -77,7 +77,7 @@ def test_routes_answer_beside_the_pages(server: Served) -> None:
 @pytest.mark.parametrize(
     ("script", "version", "uses"),
     [
-        (live_figures.SCRIPT, plotly.__version__, "Plotly.react("),
+        (figures.SCRIPT, plotly.__version__, "Plotly.react("),
         (pipeline.SCRIPT, "3.31.0", "viz.renderSVGElement("),
         (sql_editor.SCRIPT, "6.43.15", "SQLDialect.define("),
     ],
