@@ -137,7 +137,7 @@ def test_a_broken_newest_commit_leads_to_what_is_still_known(orders: Path) -> No
     (orders / "_delta_log" / f"{3:020d}.json").write_text('{"add": garbage')
     app = open_page("table", table="silver/orders")
     assert "not JSON" in app.error[0].value
-    assert [link.label for link in app.main.page_link] == ["History of the table", "Versions that are still readable"]
+    assert [link.label for link in app.main.page_link] == ["History of the table", "Versions that can still be read"]
 
 
 def test_rows_that_were_read_are_sorted_by_their_values(home: Path) -> None:
