@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 from app.columns import Column
+from app.ui.view.theme import state_text
 from app.ui.view.words import sentence
 from backend.format import age_s, bytes_text, count_text, cut, percent, things
 from backend.health.model import HealthEvidence, MaintenanceRun, Recommendation, Severity
@@ -241,8 +242,7 @@ def table_columns(now: datetime, small_file_ratio: float) -> tuple[Column[Table]
     )  # fmt: skip
 
 
-GLYPHS = {Severity.CRITICAL: "✕", Severity.WARNING: "▲", Severity.NOTE: "●", Severity.FINE: "✓"}
-PENDING, UNKNOWN_STATE = "… being judged", "? unknown"
+PENDING, UNKNOWN_STATE = "… being judged", "? Unknown"
 
 
 def health_columns(now: datetime, judged: "Mapping[str, JudgedTable]") -> tuple[Column[Table], ...]:
@@ -260,7 +260,7 @@ def health_columns(now: datetime, judged: "Mapping[str, JudgedTable]") -> tuple[
             severity = health.severity if health.evidence else None
         if severity is None:
             return UNKNOWN_STATE if problem(table) else PENDING
-        return f"{GLYPHS[severity]} {severity.value}"
+        return state_text(severity.value)
 
     def advice(table: Table) -> Recommendation | None:
         health = judged.get(table.ref.uri)

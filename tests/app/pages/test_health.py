@@ -22,9 +22,9 @@ def test_the_whole_lake_is_listed_most_to_merge_first_and_a_row_opens_its_table(
     app = open_page("tables", sort="Most to merge")
     listed = app.dataframe[0].value.set_index("Table")
     assert listed.index[0] == "bronze/clicks"
-    assert listed.loc["bronze/clicks", "Judgement"] == "● note"
+    assert listed.loc["bronze/clicks", "Judgement"] == "● Note"
     assert listed.loc["bronze/clicks", "Small files"] == "34 of 34"
-    assert listed.loc["silver/orders", "Judgement"] == "✓ fine"
+    assert listed.loc["silver/orders", "Judgement"] == "✓ OK"
     assert listed.loc["bronze/clicks", "Spared"] == 32
     tick(app, "catalog", 0)
     assert (app.title[0].value, links(app)["Whole lake"]) == ("clicks", "sort=Most+to+merge")

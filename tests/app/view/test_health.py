@@ -64,14 +64,14 @@ def test_a_table_is_as_urgent_as_the_overview_says() -> None:
     items = attention(TABLES, (), (), now=NOW, settings=load_settings(health={"stale_after_s": 1e9}))
     overview = {item.subject: item.severity.value for item in reversed(items)}
     frame = list_frame(view.catalog_columns(TABLES, NOW, 0.5, judged=JUDGED), TABLES).set_index("Table")
-    listed = {name: judgement.split()[1] for name, judgement in frame["Judgement"].items()}
-    assert overview == {name: word for name, word in listed.items() if word != "fine"}
+    listed = {name: judgement.split()[1].lower() for name, judgement in frame["Judgement"].items()}
+    assert overview == {name: word for name, word in listed.items() if word != "ok"}
 
 
 def test_before_a_table_is_judged_its_card_says_what_is_urgent() -> None:
     columns = view.catalog_columns(TABLES, NOW, 0.5, judged={NOTED.ref.uri: judged(NOTED)})
     frame = list_frame(columns, TABLES).set_index("Table")
-    assert frame.loc["d", "Judgement"] == "▲ warning" and frame.loc["a", "Judgement"] == "… being judged"
+    assert frame.loc["d", "Judgement"] == "▲ Warning" and frame.loc["a", "Judgement"] == "… being judged"
     assert frame.loc["d", "Finding"] == "5,000 of 5,000 files are small; merging would spare 4,999."
     assert frame.loc["d", "Spared"] == 4_999 and frame.isna().loc["a", ["Finding", "Last OPTIMIZE"]].all()
 
