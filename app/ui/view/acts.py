@@ -69,14 +69,15 @@ _PLAN_STATES = {"due": "… Due", "running": "▶ Running", "waiting": "– Wait
 _TERMS = {  # what a policy says, by the key of its setting
     "spares_files": "once merging spares {} files",
     "spares_share": "once it spares a share of {}",
-    "every_hours": "at most every {} hours",
+    "every_hours": "at most every {}",
     "most_bytes": "at most {} bytes at once",
     "lite": "by the log",
     "column": "rows by their {}",
-    "older_than_days": "older than {} days",
+    "older_than_days": "older than {}",
     "window": "in the window {} (UTC)",
-    "window_minutes": "for {} minutes",
+    "window_minutes": "for {}",
 }
+_SECONDS = {"every_hours": 3_600, "older_than_days": 86_400, "window_minutes": 60}
 _HOLDS = {True: "proven", False: "DOES NOT HOLD", None: "not known"}
 
 
@@ -189,7 +190,7 @@ def listed_acts(jobs: Iterable[Job], entries: Iterable[AuditEntry], roots: Itera
         )
     for entry in entries:
         if not entry.action.startswith(tuple(f"{kind} " for kind in (*LABELS, JobKind.REQUEUE_PREVIEW))):
-            address, what = f"{entry.at:%Y%m%dT%H%M%S.%f}", without_roots(entry.detail)
+            address, what = f"{entry.at.timestamp():.6f}", without_roots(entry.detail)
             action, reason = entry.action.capitalize(), without_roots(entry.reason)
             rows.append(ListedAct(address, entry.at, entry.subject, action, "", what, entry.actor, reason))
     return sorted(rows, key=lambda row: row.at, reverse=True)
@@ -209,10 +210,14 @@ def act_columns(now: datetime) -> list[Column[ListedAct]]:
 
 
 def policy_words(text: str) -> str:
-    """ "once merging spares 20 files, at most every 24 hours" of what a policy or its job says."""
-    terms = text.removeprefix("policy: ").partition(": ")[2].split(", ")
-    pairs = (term.partition(" ") for term in terms if term)
-    return ", ".join(_TERMS.get(key, f"{key} {{}}").format(value) for key, _, value in pairs) or "whenever it is due"
+    """ "once merging spares 20 files, at most every 1 d" of what a policy or its job says."""
+    words = []
+    for term in filter(None, text.removeprefix("policy: ").partition(": ")[2].split(", ")):
+        key, _, value = term.partition(" ")
+        if key in _SECONDS and value.isdecimal():
+            value = duration_text(int(value) * _SECONDS[key])
+        words.append(_TERMS.get(key, f"{key} {{}}").format(value))
+    return ", ".join(words) or "whenever it is due"
 
 
 def policy_columns(now: datetime, zone: str | None = None) -> list[Column[PolicyPlan]]:

@@ -108,7 +108,7 @@ def test_every_list_and_command_says_the_same_of_every_table(lake: dict[str, Wri
     for name, written in lake.items():
         row, judged = on_tables.loc[name], on_health.loc[name]
         if written is None:
-            assert "unreadable" in row["Version"] and "critical" in judged["Judgement"]
+            assert "unreadable" in row["Version"] and "Critical" in judged["Judgement"]
             assert judged["Finding"] == row["Problem"] == told[name]["reason"]
             assert judged["Next step"] == row["What to do"] == told[name]["hint"]
             assert name not in health

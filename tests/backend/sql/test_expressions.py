@@ -187,7 +187,7 @@ def test_rows_are_answered_in_their_order_over_batches(text: str, answers: list[
     [
         ("CAST(v AS INTEGER) > 1", "Could not convert string 'x' to INT32", "TRY_CAST"),
         ("row_id > DATE '2026-01-01'", "Cannot compare values of type BIGINT and type DATE", "look at the types"),
-        ("regexp_matches(v, v || '(')", "missing ): x(", "try a part of it"),
+        ("regexp_matches(v, v || '(')", "missing ): x(", "run a part of it"),
         ("f + 1", "the condition gives DOUBLE, not true or false", "compare it"),
     ],
 )

@@ -585,7 +585,7 @@ def test_other_keys_than_those_of_the_rows_stand_against_a_start(world: World) -
     assert declare("region", "id").outcome is Outcome.OK
     check = declare("id")
     assert (check.outcome, check.remedy) == (Outcome.FAILED, faults.KEYS_CHANGED.remedy)
-    assert "by the keys id, Region" in check.detail
+    assert "is keyed by id, Region" in check.detail
     DeltaTable(str(world.sink)).delete()
     assert declare("id").outcome is Outcome.OK, "nothing is there to be found"
 
