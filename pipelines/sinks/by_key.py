@@ -35,7 +35,7 @@ FROM, TO, CURRENT = "valid_from", "valid_to", "is_current"
 _IS_EMPTY = "_weir_empty"
 _DELETED_AT = "_weir_deleted_at"
 _EMPTY = (
-    "upsert: {0} is an empty text; Delta keeps it as null in a partition, so no later change would find its row; "
+    "upsert: {0} is an empty text, which Delta keeps as null in a partition, so no later change would find its row; "
     "drop or quarantine such rows by an expectation, or partition by another column"
 )
 _UNORDERED = "%s has no {0} and cannot be ordered; drop or quarantine such rows by an expectation"

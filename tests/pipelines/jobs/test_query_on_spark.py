@@ -432,5 +432,5 @@ def test_the_command_waits_prints_and_cancels(lake: HostWorld) -> None:
     lake.until(lake.store.jobs.newest(1)[0], computes)
     command.send_signal(signal.SIGINT)
     _, err = command.communicate(timeout=60)
-    assert command.returncode == 130 and f"job {jobs[0].job_id} is cancelled" in err
+    assert command.returncode == 130 and f"job {jobs[0].job_id} is being cancelled" in err
     assert jobs[0].kind is JobKind.QUERY and lake.ended(jobs[0]).state is JobState.CANCELLED
