@@ -364,7 +364,7 @@ def failure_of(error_class: str, message: str = "") -> StreamFailure:
             (faults.FILE_UNREADABLE,),
         ),
         ("FAILED_READ_FILE.FILE_NOT_EXIST", "", (faults.FILE_VACUUMED,)),
-        ("SchemaMismatchError", "silver_x is keyed by id, and is declared with no", (faults.KEYS_CHANGED,)),
+        ("SchemaMismatchError", "silver_x is keyed by id, but declared with no", (faults.KEYS_CHANGED,)),
         ("USER_RAISED_EXCEPTION", "record 3 of … cannot be parsed: not JSON", (faults.MISFIT, faults.USER_CODE)),
         ("USER_RAISED_EXCEPTION", "nothing orders two …", (faults.CHANGE_REFUSED, faults.USER_CODE)),
         ("SparkException", "Wrong basePath file:/b for the root path: file:/a/1", (faults.FOLDER_ELSEWHERE,)),

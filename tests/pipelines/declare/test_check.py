@@ -73,7 +73,7 @@ def test_other_keys_on_rows_that_are_there_are_refused_until_they_are_gone(spark
 
     lake_of(tmp_path, source, **by("id")).process("silver_orders")
     assert problems("id") == []
-    message = "silver_orders is keyed by id, and is declared with region, id"
+    message = "silver_orders is keyed by id, but declared with region, id"
     hint = "keep those keys, or start over: weir reset silver_orders --level full"
     assert problems("region", "id") == [(message, hint)]
     lake = lake_of(tmp_path, source, **by("region", "id"))
@@ -87,7 +87,7 @@ def test_other_keys_on_rows_that_are_there_are_refused_until_they_are_gone(spark
     lake.process("silver_orders")
     assert [(row.region, row.id) for row in lake.rows("silver/silver_orders")] == [("eu", 1)]
     ((message, _),) = problems("id")
-    assert message == "silver_orders is keyed by region, id, and is declared with id"
+    assert message == "silver_orders is keyed by region, id, but declared with id"
 
 
 def test_columns_of_every_table_are_known_and_nothing_is_made(
