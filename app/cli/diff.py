@@ -57,7 +57,7 @@ from backend.lake.history.history import resolve_version
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, TableRef
 from backend.lake.table.metadata_diff import FieldChange, SchemaDiff
-from backend.lake.table.schema import Column
+from backend.lake.table.schema import SchemaColumn
 from backend.sql.export import FORMATS, encoded
 
 CHANGED = 10  # the exit code when anything differs
@@ -267,7 +267,7 @@ SHAPES: Shapes = {
     Trait: _trait_document,
     Commit: only("version", "operation", "user", "job"),
     SchemaDiff: _schema_document,
-    Column: only("path", type="kind", nullable="nullable", comment="comment"),
+    SchemaColumn: only("path", type="kind", nullable="nullable", comment="comment"),
     FieldChange: only("path", "what", "before", "after"),
 }
 

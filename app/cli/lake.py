@@ -19,13 +19,13 @@ from backend.lake.find import MOST_MATCHES, LakeFinder, Match
 from backend.lake.history.history import resolve_version
 from backend.lake.lake import Lake
 from backend.lake.model import Bucket, Snapshot, TableCard, TableRef, UnreadableTable
-from backend.lake.table.schema import Column, columns, constraints
+from backend.lake.table.schema import SchemaColumn, columns, constraints
 
 WHERE = {"name": "ref.name", "uri": "ref.uri", "layer": "ref.layer"}
 SHAPES: Shapes = {
     TableCard: shaped(without=("ref", "description", "columns", "properties"), **WHERE),
     UnreadableTable: shaped(without=("ref",), **WHERE),
-    Column: shaped(
+    SchemaColumn: shaped(
         "physical_name",
         without=("name", "depth", "kind", "physical", "in_collection", "widened"),
         type_changes="widened",

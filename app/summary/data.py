@@ -32,7 +32,7 @@ from backend.lake.history.history import example_condition, resolve_version
 from backend.lake.model import Snapshot
 from backend.lake.rows.filters import INTEGERS
 from backend.lake.rows.rows import SEARCH_FILES, RowPage, RowQuery
-from backend.lake.table.schema import Column, read_schema, readable_names
+from backend.lake.table.schema import SchemaColumn, read_schema, readable_names
 from backend.lake.table.schema import columns as schema_columns
 from backend.sql import numbers
 from backend.sql.export import exported_rows
@@ -134,7 +134,7 @@ def _copy(asked: Asked) -> None:
             st.code(code, language=language, wrap_lines=True)
 
 
-def _list(opened: OpenTable, rows: pa.Table, schema: Sequence[Column], clicked: DeltaGenerator) -> None:
+def _list(opened: OpenTable, rows: pa.Table, schema: Sequence[SchemaColumn], clicked: DeltaGenerator) -> None:
     shown, event = exact_rows(
         rows, key="rows", alt=f"Rows of {opened.ref.name}", on_select="rerun", selection_mode="single-cell"
     )
@@ -155,7 +155,7 @@ _COLUMN, _OPERATOR, _VALUE = "condition_column", "condition_operator", "conditio
 _WITHOUT_VALUE = ("IS NULL", "IS NOT NULL")
 
 
-def _condition_boxes(schema: Sequence[Column]) -> None:
+def _condition_boxes(schema: Sequence[SchemaColumn]) -> None:
     """A condition from boxes: column, comparison, and a value in a box of the column's type."""
     fields = {field.path: field for field in schema if field.depth == 0}
     with st.popover("Add condition", icon=":material/filter_alt:", key="add_condition"):
@@ -183,7 +183,7 @@ def _box(kind: str, key: str, *, hint: str | None) -> None:
         st.text_input("Value", key=key, placeholder=hint)
 
 
-def _add(kind: str, schema: Sequence[Column]) -> None:
+def _add(kind: str, schema: Sequence[SchemaColumn]) -> None:
     """Reads the boxes as they are at the click, which may be the one that ended the typing."""
     column, operator = st.session_state[_COLUMN], st.session_state[f"{_OPERATOR}_{kind}"]
     given: Any = None if operator in _WITHOUT_VALUE else st.session_state[f"{_VALUE}_{kind}"]
@@ -197,7 +197,7 @@ def _add(kind: str, schema: Sequence[Column]) -> None:
         st.toast(markdown_safe(f"{given!r} does not fit {kind}"), icon=":material/error:")
 
 
-def _narrowing_buttons(field: Column, value: Any, schema: Sequence[Column], slot: DeltaGenerator) -> None:
+def _narrowing_buttons(field: SchemaColumn, value: Any, schema: Sequence[SchemaColumn], slot: DeltaGenerator) -> None:
     """What a value that was clicked can be used for."""
     possible = operators(field.type)
     is_comparable = value is not None and "=" in possible
@@ -212,7 +212,7 @@ def _narrowing_buttons(field: Column, value: Any, schema: Sequence[Column], slot
                 )  # fmt: skip
 
 
-def narrow(column: str, operator: str, value: Any, schema: Sequence[Column]) -> None:
+def narrow(column: str, operator: str, value: Any, schema: Sequence[SchemaColumn]) -> None:
     """For a button's `on_click`: joins a condition to the filter."""
     try:
         kind = next((field.type for field in schema if field.path == column), "")

@@ -24,7 +24,7 @@ from backend.lake.model import CardColumn, Commit, Snapshot, TableCard, TableRef
 from backend.lake.storage.folder import is_remote, normal_uri
 from backend.lake.storage.storage import Storage
 from backend.lake.table.properties import ownership
-from backend.lake.table.schema import Column, columns
+from backend.lake.table.schema import SchemaColumn, columns
 from backend.settings import Settings
 
 # Readers of files and rows are imported by the methods that use them: pyarrow, numpy and deltalake take 0.4 s to load,
@@ -352,7 +352,7 @@ class Lake:
                 num_rows = snapshot.num_rows
             newest = self.history(ref, starting_version=snapshot.version, ending_version=snapshot.version)
         owner = ownership(snapshot.metadata)
-        fields: tuple[Column, ...] = ()
+        fields: tuple[SchemaColumn, ...] = ()
         with suppress(LakehouseError):  # a schema that cannot be read makes no card unreadable: its page says it
             fields = columns(snapshot.metadata)
         return TableCard(

@@ -19,7 +19,7 @@ from backend.lake.lake import is_uri
 from backend.lake.model import Commit, Snapshot, TableRef
 from backend.lake.rows.rows import candidates
 from backend.lake.storage.folder import is_remote
-from backend.lake.table.schema import Column, columns, readable_names
+from backend.lake.table.schema import SchemaColumn, columns, readable_names
 from backend.query.statement import Source, Statement, read_statement
 from backend.query.views import Columns, World, lake_view, table_view
 from backend.sql.filters import pruning_filter
@@ -56,7 +56,7 @@ class TableRead:
     ref: TableRef | None = field(default=None, compare=False, repr=False)
 
     @property
-    def collated(self) -> tuple[Column, ...]:
+    def collated(self) -> tuple[SchemaColumn, ...]:
         """The outermost columns that are read and whose texts Spark does not compare by their bytes."""
         every = columns(self.snapshot.metadata) if self.snapshot else ()
         return tuple(each for each in every if each.collation and each.depth == 0 and each.name in self.columns)

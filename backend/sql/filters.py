@@ -35,7 +35,7 @@ from backend.lake.rows.filters import (
     Test,
     typed,
 )
-from backend.lake.table.schema import Column
+from backend.lake.table.schema import SchemaColumn
 from backend.sql.expression import Expression, check_row_condition, conjuncts, position_of, require_truth
 from backend.sql.session import (
     PIECE_BYTES,
@@ -73,7 +73,7 @@ _SQL_TYPES = {
 }
 
 
-def parse_filter(text: str, schema: Sequence[Column]) -> RowFilter | None:
+def parse_filter(text: str, schema: Sequence[SchemaColumn]) -> RowFilter | None:
     """The filter over a table's columns, None for an empty text; raises `QueryError` that says where."""
     if not text.strip():
         return None
@@ -88,7 +88,9 @@ def parse_filter(text: str, schema: Sequence[Column]) -> RowFilter | None:
     return RowFilter(joined_terms, None if len(exact) == len(terms) else _Computed(condition))
 
 
-def pruning_filter(conditions: Iterable[Mapping[str, Any]], schema: Sequence[Column], table: str) -> RowFilter | None:
+def pruning_filter(
+    conditions: Iterable[Mapping[str, Any]], schema: Sequence[SchemaColumn], table: str
+) -> RowFilter | None:
     """What files and readers can be told of conditions on the columns of one table of a statement, nodes of its tree;
     None where that is nothing. DuckDB asks all of them again."""
     reader, terms = _Terms(schema, table), list[Node]()
@@ -99,7 +101,7 @@ def pruning_filter(conditions: Iterable[Mapping[str, Any]], schema: Sequence[Col
     return RowFilter(All(tuple(terms))) if terms else None
 
 
-def _sql_type(field: Column, schema: Sequence[Column]) -> str | None:
+def _sql_type(field: SchemaColumn, schema: Sequence[SchemaColumn]) -> str | None:
     """A column's type as DuckDB writes it; None for one whose inside is not spelled out here."""
     if not field.type.startswith("struct<"):
         return _scalar_type(field.type)
@@ -168,7 +170,7 @@ def within(
 class _Terms:
     """Nodes of DuckDB's parse tree as terms; None for a node that is none. `table`: what columns may name it by."""
 
-    def __init__(self, schema: Sequence[Column], table: str, text: str = "") -> None:
+    def __init__(self, schema: Sequence[SchemaColumn], table: str, text: str = "") -> None:
         self._table, self._text = folded(table), text
         self._types = {field.names: field.type for field in schema}
 
@@ -444,7 +446,7 @@ def condition_text(column: str, operator: str, value: Any = None, *, kind: str =
     return f"{name} {operator} {_value_text(value)}"
 
 
-def narrowed(text: str, more: str, schema: Sequence[Column]) -> str:
+def narrowed(text: str, more: str, schema: Sequence[SchemaColumn]) -> str:
     """A filter narrowed down further; raises `QueryError` where it is none."""
     if not text.strip():
         return more

@@ -22,7 +22,7 @@ from backend.caches import Lru
 from backend.errors import LakehouseError, QueryError, TableError
 from backend.lake.files.stats import ColumnTotals, StatKind, column_totals, columns_with_stats
 from backend.lake.model import Snapshot, TableRef, VersionReader
-from backend.lake.table.schema import Column, columns, read_schema, readable_names
+from backend.lake.table.schema import SchemaColumn, columns, read_schema, readable_names
 from backend.sql.expression import Expression, check_expression
 from backend.sql.session import Computation
 from backend.sql.values import as_number, quoted_name, quoted_text
@@ -296,7 +296,7 @@ class Profile:
     left_out: tuple[str, ...] = ()
 
 
-def profiled(snapshot: Snapshot) -> list[Column]:
+def profiled(snapshot: Snapshot) -> list[SchemaColumn]:
     """The columns that a profile is of: the outermost ones that can be read."""
     left_out = read_schema(snapshot.metadata.schema_json).left_out
     return [field for field in columns(snapshot.metadata) if field.depth == 0 and field.path not in left_out]
@@ -309,7 +309,7 @@ def from_log(snapshot: Snapshot, totals: Sequence[ColumnTotals]) -> Profile:
     return _of(snapshot, snapshot.num_rows, columns, is_read=False)
 
 
-def _from_totals(field: Column, totals: ColumnTotals | None) -> ColumnProfile:
+def _from_totals(field: SchemaColumn, totals: ColumnTotals | None) -> ColumnProfile:
     empty = ColumnProfile(field.path, field.type)
     if totals is None or not totals.files_with_nulls:
         return empty
@@ -363,7 +363,7 @@ def _of(snapshot: Snapshot, rows: int | None, columns: tuple[ColumnProfile, ...]
 
 
 def _read_columns(
-    read: Callable[[Sequence[str], str], Mapping[str, Any]], asked: Sequence[tuple[Column, Sequence[float]]]
+    read: Callable[[Sequence[str], str], Mapping[str, Any]], asked: Sequence[tuple[SchemaColumn, Sequence[float]]]
 ) -> list[ColumnProfile]:
     """Columns with their edges. The ranking is approximate: what it names is counted in a second pass."""
     parts = [f"c{number} := {_measures(column, edges)}" for number, (column, edges) in enumerate(asked)]
@@ -403,7 +403,7 @@ def bin_edges(totals: ColumnTotals) -> tuple[float, ...]:
 # SQL ---------------------------------------------------------------------------------------------------------------
 
 
-def _measures(column: Column, edges: Sequence[float]) -> str:
+def _measures(column: SchemaColumn, edges: Sequence[float]) -> str:
     name = quoted_name(column.path)
     parts = [f"held := count({name})"]
     if column.type.startswith(_NESTED):
@@ -421,7 +421,7 @@ def _measures(column: Column, edges: Sequence[float]) -> str:
 
 
 def _measured(
-    column: Column, edges: Sequence[float], rows: int, measures: Mapping[str, Any], counts: Mapping[str, int]
+    column: SchemaColumn, edges: Sequence[float], rows: int, measures: Mapping[str, Any], counts: Mapping[str, int]
 ) -> ColumnProfile:
     """A column by its measures, and the rows of its commonest values by their texts."""
     held, different, binned = measures["held"], measures.get("different"), measures.get("bins") or {}

@@ -19,7 +19,7 @@ from backend.format import count_text, things
 from backend.lake.model import Snapshot, TableRef
 from backend.lake.rows.filters import RowFilter, predicate_sql
 from backend.lake.rows.rows import RowPage
-from backend.lake.table.schema import Column
+from backend.lake.table.schema import SchemaColumn
 from backend.query.statement import Engine, read_statement
 from backend.redaction import without_secrets
 from backend.sql.values import quoted_name
@@ -59,7 +59,7 @@ def every_row_sentence(snapshot: Snapshot) -> str:
 _WAYS = {", rising": "ascending", ", falling": "descending"}
 
 
-def orders(schema: Sequence[Column]) -> list[str]:
+def orders(schema: Sequence[SchemaColumn]) -> list[str]:
     """By what rows can be sorted: every column that is not nested, both ways."""
     flat = [field.path for field in schema if field.depth == 0 and not field.type.startswith(_NESTED)]
     return [f"{name}{way}" for name in flat for way in _WAYS]

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from app.columns import Column as ListColumn
-from app.columns import Columns as ListColumns
+from app.columns import Column, Columns
 from app.ui.view.commits import stream_text
 from app.ui.view.words import KeyFigure
 from backend.expectations.model import (
@@ -43,7 +42,7 @@ from backend.lake.files.stats import ColumnTotals, StatKind
 from backend.lake.history.timeline import Rhythm
 from backend.lake.model import Commit, Snapshot, Timeline
 from backend.lake.table.properties import is_on
-from backend.lake.table.schema import Column, Constraint, Identity, TypeChange, constraints
+from backend.lake.table.schema import Constraint, Identity, SchemaColumn, TypeChange, constraints
 
 # facts -----------------------------------------------------------------------------------------------------------
 
@@ -215,7 +214,7 @@ MOST_TYPE = 200  # characters of a type
 INDENT = "\u2003"  # an em space: a list would strip plain ones
 
 
-def matching_columns(columns: Sequence[Column], words: str) -> list[Column]:
+def matching_columns(columns: Sequence[SchemaColumn], words: str) -> list[SchemaColumn]:
     """Columns whose path, type or comment holds every word, each with those it lies in."""
     wanted = words.lower().split()
     if not wanted:
@@ -225,7 +224,7 @@ def matching_columns(columns: Sequence[Column], words: str) -> list[Column]:
     return [c for c in columns if c.path in paths or c.path in around]
 
 
-def schema_sentence(columns: Sequence[Column]) -> str:
+def schema_sentence(columns: Sequence[SchemaColumn]) -> str:
     """ "12 columns (3 not null), 4 fields inside, partitioned by day, country"."""
     top = [column for column in columns if column.depth == 0]
     required = sum(not column.nullable for column in top)
@@ -248,49 +247,49 @@ def shown_sentence(shown: int, start: int, matching_lines: int, total: int) -> s
     return f"{lines} that match, of {of}." if lines else f"{matching_lines:,} of {of} lines match."
 
 
-def schema_columns(totals: Mapping[str, ColumnTotals]) -> list[ListColumn[Column]]:
+def schema_columns(totals: Mapping[str, ColumnTotals]) -> list[Column[SchemaColumn]]:
     """Nested fields are indented under their parent; traits that no column has are left out. `totals`: statistics of
     the columns that have some."""
 
-    def of_statistics(text: Callable[[ColumnTotals], str]) -> Callable[[Column], str]:
+    def of_statistics(text: Callable[[ColumnTotals], str]) -> Callable[[SchemaColumn], str]:
         return lambda column: text(totals[column.path]) if column.path in totals else ""
 
-    def type_text(column: Column) -> str:  # what is inside a struct stands below it
+    def type_text(column: SchemaColumn) -> str:  # what is inside a struct stands below it
         return column.kind if column.kind == "struct" else cut(column.declared_type, MOST_TYPE)
 
     def null_share(known: ColumnTotals) -> str:  # deleted rows count: it may be higher among those left
         return f"{'≈ ' if known.nulls and not known.is_tight else ''}{percent(known.null_share)}"
 
     return [
-        ListColumn("Column", lambda column: INDENT * 2 * column.depth + column.name),
-        ListColumn("Type", type_text),
-        ListColumn("Nullable", lambda column: column.nullable, "yes", width=76, key="nullable"),
-        ListColumn("Partition", lambda column: "partition key" if column.is_partition else "", is_optional=True),
-        ListColumn("Min", of_statistics(lambda known: f"{known.lowest_sign} {value_text(known.lowest)}".lstrip()),
+        Column("Column", lambda column: INDENT * 2 * column.depth + column.name),
+        Column("Type", type_text),
+        Column("Nullable", lambda column: column.nullable, "yes", width=76, key="nullable"),
+        Column("Partition", lambda column: "partition key" if column.is_partition else "", is_optional=True),
+        Column("Min", of_statistics(lambda known: f"{known.lowest_sign} {value_text(known.lowest)}".lstrip()),
                    width=186, is_optional=not totals),  # "≥ 2026-11-26 22:45:42.123 UTC"
-        ListColumn("Max", of_statistics(lambda known: f"{known.highest_sign} {value_text(known.highest)}".lstrip()),
+        Column("Max", of_statistics(lambda known: f"{known.highest_sign} {value_text(known.highest)}".lstrip()),
                    width=186, is_optional=not totals),
-        ListColumn("Null share", of_statistics(null_share), "figure", width=86, is_optional=not totals,
+        Column("Null share", of_statistics(null_share), "figure", width=86, is_optional=not totals,
                    help="Of the rows in those files; ≈: rows were deleted since."),
-        ListColumn("Known for", of_statistics(_known_text), is_optional=True,
+        Column("Known for", of_statistics(_known_text), is_optional=True,
                    help="For how many data files the log says it; empty: for all."),
-        ListColumn("Comment", lambda column: column.comment or "", is_optional=True),
-        ListColumn("Default", lambda column: column.default or "", is_optional=True),
-        ListColumn("Generated as", lambda column: column.generated_as or "", is_optional=True),
-        ListColumn("Identity", lambda column: identity_text(column.identity), is_optional=True,
+        Column("Comment", lambda column: column.comment or "", is_optional=True),
+        Column("Default", lambda column: column.default or "", is_optional=True),
+        Column("Generated as", lambda column: column.generated_as or "", is_optional=True),
+        Column("Identity", lambda column: identity_text(column.identity), is_optional=True,
                    help="Numbers that the table assigns by itself."),
-        ListColumn("Widened", lambda column: "; ".join(map(type_change_text, column.widened)), is_optional=True,
+        Column("Widened", lambda column: "; ".join(map(type_change_text, column.widened)), is_optional=True,
                    help="How the type was widened without rewriting files."),
-        ListColumn("Id", lambda column: "" if column.field_id is None else column.field_id, is_optional=True,
+        Column("Id", lambda column: "" if column.field_id is None else column.field_id, is_optional=True,
                    help="Column mapping: what stays when a column is renamed."),
-        ListColumn("Name in files", lambda column: column.physical_name or "", is_optional=True,
+        Column("Name in files", lambda column: column.physical_name or "", is_optional=True,
                    help="Column mapping: the name in the data files."),
     ]  # fmt: skip
 
 
-CONSTRAINTS: ListColumns[Constraint] = (
-    ListColumn("Constraint", lambda constraint: constraint.name, key="name"),
-    ListColumn("Every row satisfies", lambda constraint: constraint.expression, key="expression"),
+CONSTRAINTS: Columns[Constraint] = (
+    Column("Constraint", lambda constraint: constraint.name, key="name"),
+    Column("Every row satisfies", lambda constraint: constraint.expression, key="expression"),
 )
 
 

@@ -21,7 +21,7 @@ from backend.errors import ColumnNotFoundError
 from backend.lake.files.stats_text import FileStats, bound_value, read_stats, stat_kind, value_type
 from backend.lake.files.stats_text import StatKind as StatKind
 from backend.lake.model import Metadata, Snapshot
-from backend.lake.table.schema import Column, columns, partition_values
+from backend.lake.table.schema import SchemaColumn, columns, partition_values
 
 FILES_AT_ONCE = 65_536
 BYTES_AT_ONCE = 1 << 24  # of texts: wide tables have long ones
@@ -176,7 +176,7 @@ def columns_with_stats(metadata: Metadata) -> tuple[str, ...]:
     return tuple(column.path for column in _leaves(metadata))
 
 
-def _leaves(metadata: Metadata) -> list[Column]:
+def _leaves(metadata: Metadata) -> list[SchemaColumn]:
     return [column for column in columns(metadata) if not column.in_collection and column.kind != "struct"]
 
 
@@ -186,9 +186,9 @@ _ARRAYS = ("min", "max", "null_count", "num_records", "is_tight")
 _READ = ("stats", "num_records", "dv_id", "partition")
 
 
-def _find(metadata: Metadata, names: Sequence[str | tuple[str, ...]]) -> list[Column]:
+def _find(metadata: Metadata, names: Sequence[str | tuple[str, ...]]) -> list[SchemaColumn]:
     leaves = _leaves(metadata)
-    by_path: dict[str | tuple[str, ...], Column] = {c.path: c for c in leaves} | {c.names: c for c in leaves}
+    by_path: dict[str | tuple[str, ...], SchemaColumn] = {c.path: c for c in leaves} | {c.names: c for c in leaves}
     missing = [name for name in names if name not in by_path]
     if missing:
         raise ColumnNotFoundError(
@@ -198,7 +198,7 @@ def _find(metadata: Metadata, names: Sequence[str | tuple[str, ...]]) -> list[Co
     return [by_path[name] for name in names]
 
 
-def _chunks(snapshot: Snapshot, wanted: Sequence[Column], files_at_once: int) -> Iterator[list[ColumnStats]]:
+def _chunks(snapshot: Snapshot, wanted: Sequence[SchemaColumn], files_at_once: int) -> Iterator[list[ColumnStats]]:
     """Statistics of so many files at once, in their order; at least one chunk."""
     files = snapshot.columns(_READ if snapshot.metadata.partition_columns else _READ[:3])
     step = max(1, min(files_at_once, BYTES_AT_ONCE * files.num_rows // (files["stats"].nbytes + 1)))
@@ -207,7 +207,7 @@ def _chunks(snapshot: Snapshot, wanted: Sequence[Column], files_at_once: int) ->
         yield from pool.map(lambda chunk: _chunk(chunk, snapshot.metadata, wanted), chunks)
 
 
-def _chunk(files: pa.Table, metadata: Metadata, wanted: Sequence[Column]) -> list[ColumnStats]:
+def _chunk(files: pa.Table, metadata: Metadata, wanted: Sequence[SchemaColumn]) -> list[ColumnStats]:
     columns_of = {name: _joined(files[name]) for name in files.column_names}
     columns_of |= {name: columns_of[name].cast(pa.string()) for name in ("stats", "partition") if name in columns_of}
     rows = columns_of["num_records"]
@@ -229,7 +229,7 @@ def _chunk(files: pa.Table, metadata: Metadata, wanted: Sequence[Column]) -> lis
     return made
 
 
-def _partition_stats(texts: pa.Array, rows: pa.Array, column: Column, metadata: Metadata) -> FileStats:
+def _partition_stats(texts: pa.Array, rows: pa.Array, column: SchemaColumn, metadata: Metadata) -> FileStats:
     """A partition column has one value a file, and no statistics; each distinct partition is read once."""
     codes = texts.dictionary_encode()
     values = [partition_values(text, metadata)[column.path] for text in codes.dictionary.to_pylist()]
@@ -239,7 +239,7 @@ def _partition_stats(texts: pa.Array, rows: pa.Array, column: Column, metadata: 
     return FileStats(taken, taken, pc.if_else(is_null, rows, pa.scalar(0, pa.int64())))
 
 
-def _partition_value(text: str | None, column: Column) -> Any:
+def _partition_value(text: str | None, column: SchemaColumn) -> Any:
     if text is None:
         return None
     if stat_kind(column) is StatKind.BOOLEAN:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from backend.cells import far_number
-from backend.lake.table.schema import Column
+from backend.lake.table.schema import SchemaColumn
 
 _ODD_NUMBERS = r'"\s*[-+]?(NaN|Infinity)\s*"'
 _MIN, _MAX, _NULLS, _TIGHT = "minValues", "maxValues", "nullCount", "tightBounds"
@@ -69,19 +69,19 @@ class FileStats:
     null_count: pa.Array
 
 
-def stat_kind(column: Column) -> StatKind:
+def stat_kind(column: SchemaColumn) -> StatKind:
     if column.kind.startswith("decimal"):
         return StatKind.DECIMAL
     return _KINDS.get(column.kind, StatKind.OTHER)
 
 
-def value_type(column: Column) -> pa.DataType:
+def value_type(column: SchemaColumn) -> pa.DataType:
     """The Arrow type of a column's bounds; `null` where it has none."""
     kind = stat_kind(column)
     return _decimal_type(column.kind) if kind is StatKind.DECIMAL else _TYPES.get(kind, pa.null())
 
 
-def read_stats(texts: pa.Array, columns: Sequence[Column]) -> tuple[list[FileStats], pa.Array]:
+def read_stats(texts: pa.Array, columns: Sequence[SchemaColumn]) -> tuple[list[FileStats], pa.Array]:
     """Each column's statistics, and `tightBounds` (null where a text does not say), one entry a text."""
     texts = pc.fill_null(texts, "{}")
     # A number that is written as a word, which the fast reader refuses.
@@ -106,7 +106,7 @@ def read_stats(texts: pa.Array, columns: Sequence[Column]) -> tuple[list[FileSta
 # all at once -----------------------------------------------------------------------------------------------------
 
 
-def _read_block(texts: pa.Array, columns: Sequence[Column]) -> tuple[list[FileStats], pa.Array]:
+def _read_block(texts: pa.Array, columns: Sequence[SchemaColumn]) -> tuple[list[FileStats], pa.Array]:
     bounded = [c for c in columns if stat_kind(c) is not StatKind.OTHER]
     bounds = _nested({c.physical: pa.string() if stat_kind(c) in _AS_TEXT else value_type(c) for c in bounded})
     nulls = _nested({c.physical: pa.int64() for c in columns})
@@ -139,7 +139,7 @@ def _nested(leaves: dict[tuple[str, ...], pa.DataType]) -> pa.DataType:
     return pa.struct([(name, kinds[()] if () in kinds else _nested(kinds)) for name, kinds in fields.items()])
 
 
-def _column_stats(column: Column, sections: dict[str, pa.Array]) -> FileStats:
+def _column_stats(column: SchemaColumn, sections: dict[str, pa.Array]) -> FileStats:
     nulls = _leaf(sections[_NULLS], column.physical)
     if stat_kind(column) is StatKind.OTHER:
         nothing = pa.nulls(len(nulls))
@@ -154,7 +154,7 @@ def _leaf(struct: pa.Array, path: tuple[str, ...]) -> pa.Array:
     return struct
 
 
-def _typed(values: pa.Array, column: Column) -> pa.Array:
+def _typed(values: pa.Array, column: SchemaColumn) -> pa.Array:
     wanted = value_type(column)
     if values.type == wanted:
         return values
@@ -167,7 +167,7 @@ def _typed(values: pa.Array, column: Column) -> pa.Array:
 # one by one ------------------------------------------------------------------------------------------------------
 
 
-def _read_singly(texts: pa.Array, columns: Sequence[Column]) -> tuple[list[FileStats], pa.Array]:
+def _read_singly(texts: pa.Array, columns: Sequence[SchemaColumn]) -> tuple[list[FileStats], pa.Array]:
     documents = [_document(text) for text in texts.to_pylist()]
     tight = [document.get(_TIGHT) for document in documents]
     stats = [
@@ -195,11 +195,11 @@ def _dig(node: Any, path: tuple[str, ...]) -> Any:
     return node
 
 
-def _bound(document: dict[str, Any], section: str, column: Column) -> Any:
+def _bound(document: dict[str, Any], section: str, column: SchemaColumn) -> Any:
     return bound_value(_dig(document.get(section), column.physical), column)
 
 
-def bound_value(value: Any, column: Column) -> Any:
+def bound_value(value: Any, column: SchemaColumn) -> Any:
     """One bound as a value of its type; None where it is not one."""
     kind = stat_kind(column)
     try:

@@ -16,7 +16,7 @@ from enum import StrEnum
 
 from backend.errors import LakehouseError, TableCorruptError
 from backend.lake.model import Commit, Metadata, Protocol, TableRef, VersionReader
-from backend.lake.table.schema import Column, columns, simple_type
+from backend.lake.table.schema import SchemaColumn, columns, simple_type
 
 CLUSTERED_BY = "clustered by"
 Names = tuple[str, ...]
@@ -41,8 +41,8 @@ class SchemaDiff:
     """`renamed` holds (old path, new path), known by column-mapping id; without ids a rename is a drop and an add.
     Elements of arrays and maps are fields too."""
 
-    added: tuple[Column, ...] = ()
-    dropped: tuple[Column, ...] = ()
+    added: tuple[SchemaColumn, ...] = ()
+    dropped: tuple[SchemaColumn, ...] = ()
     renamed: tuple[tuple[str, str], ...] = ()
     changed: tuple[FieldChange, ...] = ()
     partitioning: tuple[tuple[str, ...], tuple[str, ...]] | None = None
@@ -100,7 +100,7 @@ def _properties(metadata: Metadata, protocol: Protocol, clustered: Names) -> dic
     return properties
 
 
-def _paired(old: tuple[Column, ...], new: tuple[Column, ...]) -> list[tuple[Column, Column]]:
+def _paired(old: tuple[SchemaColumn, ...], new: tuple[SchemaColumn, ...]) -> list[tuple[SchemaColumn, SchemaColumn]]:
     """The fields both versions have: by id where both carry one, else by path without regard to case."""
     by_id = {field.field_id: field for field in old if field.field_id is not None}
     by_path = {_without_case(field.names): field for field in old} | {field.names: field for field in old}
@@ -118,7 +118,7 @@ def _paired(old: tuple[Column, ...], new: tuple[Column, ...]) -> list[tuple[Colu
     return pairs
 
 
-def _changes(a: Column, b: Column) -> Iterator[FieldChange]:
+def _changes(a: SchemaColumn, b: SchemaColumn) -> Iterator[FieldChange]:
     if a.kind != b.kind:  # what is inside shows as fields of its own, so that a change is told once
         yield FieldChange(b.names, "type", a.kind, b.kind)
     if a.nullable != b.nullable:
@@ -279,7 +279,9 @@ def _column_changes(before: Metadata, after: Metadata) -> Iterator[TableChange]:
     yield from _moves(old, new, former)
 
 
-def _moves(old: Mapping[str, Column], new: Mapping[str, Column], former: Mapping[str, str]) -> Iterator[TableChange]:
+def _moves(
+    old: Mapping[str, SchemaColumn], new: Mapping[str, SchemaColumn], former: Mapping[str, str]
+) -> Iterator[TableChange]:
     """The columns, of those that both have, that stand elsewhere among their siblings."""
     siblings: dict[tuple[str, ...], list[str]] = {}
     for path, column in new.items():
@@ -301,7 +303,7 @@ def _place(paths: Sequence[str], path: str) -> str:
 
 
 def _trait_changes(
-    old: Mapping[str, Column], new: Mapping[str, Column], former: Mapping[str, str]
+    old: Mapping[str, SchemaColumn], new: Mapping[str, SchemaColumn], former: Mapping[str, str]
 ) -> Iterator[TableChange]:
     """Defaults and generation expressions of the columns that both have."""
     for path, column in new.items():
@@ -316,13 +318,13 @@ def _trait_changes(
                 yield TableChange(ChangeKind.COLUMN, path, a, b, trait)
 
 
-def _outermost(fields: Sequence[Column]) -> list[Column]:
+def _outermost(fields: Sequence[SchemaColumn]) -> list[SchemaColumn]:
     """Without what lies inside of another: an added struct is one change."""
     names = {field.names for field in fields}
     return [field for field in fields if not any(field.names[:depth] in names for depth in range(1, len(field.names)))]
 
 
-def _columns(metadata: Metadata) -> dict[str, Column]:
+def _columns(metadata: Metadata) -> dict[str, SchemaColumn]:
     try:
         return {column.path: column for column in columns(metadata)}
     except TableCorruptError:

@@ -60,7 +60,7 @@ class TypeChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class SchemaColumn:
     """One column or nested field with everything its schema says of it.
 
     `names` lead to it from the top; `path` is the text of them that no other column of the table has: dotted, or with
@@ -112,7 +112,7 @@ class Constraint:
     expression: str
 
 
-def columns(metadata: Metadata, *, with_elements: bool = False) -> tuple[Column, ...]:
+def columns(metadata: Metadata, *, with_elements: bool = False) -> tuple[SchemaColumn, ...]:
     """Every column and nested field in order; elements of arrays are `.element`, of maps `.key` and `.value`: those
     that are nested themselves, or all of them."""
     try:
@@ -207,7 +207,7 @@ def simple_type(kind: Any) -> str:
 # walking ---------------------------------------------------------------------------------------------------------
 
 
-def _top_level(struct: Mapping[str, Any], partitions: frozenset[str], *, with_elements: bool) -> Iterator[Column]:
+def _top_level(struct: Mapping[str, Any], partitions: frozenset[str], *, with_elements: bool) -> Iterator[SchemaColumn]:
     paths = {str(item["name"]) for item in struct["fields"]}
     for column in _walked(struct["fields"], None, with_elements=with_elements):
         if column.depth == 0:
@@ -218,7 +218,9 @@ def _top_level(struct: Mapping[str, Any], partitions: frozenset[str], *, with_el
         yield column if path == column.path else replace(column, path=path)
 
 
-def _walked(fields: Iterable[Mapping[str, Any]], above: Column | None, *, with_elements: bool) -> Iterator[Column]:
+def _walked(
+    fields: Iterable[Mapping[str, Any]], above: SchemaColumn | None, *, with_elements: bool
+) -> Iterator[SchemaColumn]:
     """Fields, each before what is in it. A plain part of an array or map says nothing new beside its column's type."""
     is_collection = above is not None and above.kind in ("array", "map")
     for item in fields:
@@ -244,12 +246,12 @@ def _fields_in(kind: Any) -> Iterable[Mapping[str, Any]]:
     return ()
 
 
-def _column(item: Mapping[str, Any], above: Column | None, *, in_collection: bool) -> Column:
+def _column(item: Mapping[str, Any], above: SchemaColumn | None, *, in_collection: bool) -> SchemaColumn:
     name, kind, traits = str(item["name"]), item["type"], item.get("metadata") or {}
     names, physical = (above.names, above.physical) if above else ((), ())
     names, collations = (*names, name), traits.get("__COLLATIONS")
     collation = collations.get(name) if isinstance(collations, Mapping) else None
-    return Column(
+    return SchemaColumn(
         path=".".join(names),
         names=names,
         type=simple_type(kind),

@@ -32,7 +32,7 @@ from backend.changes.model import (
 from backend.lake.history.history import predicate_text
 from backend.lake.model import Commit, OperationMetrics, TableRef
 from backend.lake.table.metadata_diff import FieldChange, PropertyChange, SchemaDiff
-from backend.lake.table.schema import Column
+from backend.lake.table.schema import SchemaColumn
 from tests.worlds.lake.diffs import answer_of, but
 
 START = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
@@ -70,8 +70,8 @@ def diff(rows: tuple[RowChange, ...] = (), commits: tuple[CommitChanges, ...] = 
     )
 
 
-def field(name: str, kind: str) -> Column:
-    return Column(name, (name,), kind, kind, nullable=True, physical=(name,))
+def field(name: str, kind: str) -> SchemaColumn:
+    return SchemaColumn(name, (name,), kind, kind, nullable=True, physical=(name,))
 
 
 def test_the_sentence_names_share_metadata_and_what_was_only_rewritten() -> None:

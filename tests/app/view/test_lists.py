@@ -113,7 +113,7 @@ DROPPED = DroppedTable("j1", "/lake", "/lake/t", "t", 3, None, 2, 900, "ann", "o
 BOX = pipeline.Box(Node("silver", "streaming table", "silver", StreamState.RUNNING), "RUNNING", "▶ Running")
 GRAPH = Graph((Node("in", "files"), BOX.node), (Edge("in", "silver", 1_204.0),))
 COUNTED = ColumnTotals("id", "bigint", StatKind.INTEGER, False, 4, 1, 9, files_with_bounds=4, files_with_nulls=3)
-ID = schema.Column("id", ("id",), "long", "long", nullable=False, physical=("id",), comment="the key")
+ID = schema.SchemaColumn("id", ("id",), "long", "long", nullable=False, physical=("id",), comment="the key")
 PROFILED = ColumnProfile(
     "id", "bigint", 9, 3, 1, 9, True, 1_204, (TopValue(1, 5),), (Bin(0, 1, 5), Bin(1, 2, 1)), lowest_sign="≥"
 )

@@ -22,7 +22,7 @@ from backend.cells import distinct_names
 from backend.lake.files.stats import ColumnTotals, StatKind
 from backend.lake.model import Metadata, Timeline, VersionTotals
 from backend.lake.rows.rows import RowPage
-from backend.lake.table.schema import Column, columns
+from backend.lake.table.schema import SchemaColumn, columns
 from backend.sql.numbers import ColumnProfile, Profile
 from tests.worlds.lake.made import NOW
 
@@ -120,7 +120,7 @@ def column(name: str, kind: Any = "long", nullable: bool = True, **metadata: Any
     return {"name": name, "type": kind, "nullable": nullable, "metadata": metadata}
 
 
-def read(*fields: dict[str, Any], **more: Any) -> tuple[Column, ...]:
+def read(*fields: dict[str, Any], **more: Any) -> tuple[SchemaColumn, ...]:
     return columns(Metadata("t", json.dumps({"type": "struct", "fields": list(fields)}), **more))
 
 

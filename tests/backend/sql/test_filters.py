@@ -16,7 +16,7 @@ from backend.errors import QueryError
 from backend.lake.lake import Lake
 from backend.lake.rows.filters import All, AnyOf, RowFilter
 from backend.lake.rows.filters import Test as OneTest
-from backend.lake.table.schema import Column, columns
+from backend.lake.table.schema import SchemaColumn, columns
 from backend.sql.export import FORMATS, Exports, exported_rows
 from backend.sql.filters import condition_text, narrowed, operators, parse_filter
 from backend.work import Stopped, Work
@@ -39,9 +39,9 @@ KINDS: dict[str, st.SearchStrategy[Any]] = {
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1)
 
 
-def field(name: str, kind: str, depth: int = 0) -> Column:
+def field(name: str, kind: str, depth: int = 0) -> SchemaColumn:
     names = tuple(name.split(".")) if depth else (name,)
-    return Column(name, names, kind, kind, nullable=True, physical=names)
+    return SchemaColumn(name, names, kind, kind, nullable=True, physical=names)
 
 
 SCHEMA = [
@@ -53,7 +53,7 @@ SCHEMA = [
 ]  # fmt: skip
 
 
-def parsed(text: str, schema: Sequence[Column] = SCHEMA) -> RowFilter:
+def parsed(text: str, schema: Sequence[SchemaColumn] = SCHEMA) -> RowFilter:
     where = parse_filter(text, schema)
     assert where is not None
     return where

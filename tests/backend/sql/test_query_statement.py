@@ -9,7 +9,7 @@ import pytest
 
 from app.query import view
 from backend.errors import LakehouseError, QueryError
-from backend.lake.table.schema import Column
+from backend.lake.table.schema import SchemaColumn
 from backend.query.plan import plan_query
 from backend.query.statement import MOST_CHARACTERS, MOST_TABLES, Source, read_statement
 from backend.query.views import World
@@ -30,7 +30,7 @@ def sources(text: str) -> list[Source]:
 
 def pruned_by(source: Source) -> str | None:
     """What readers of a table of whole numbers are told."""
-    schema = [Column(name, (name,), "bigint", "long", nullable=True, physical=(name,)) for name in "ixyz"]
+    schema = [SchemaColumn(name, (name,), "bigint", "long", nullable=True, physical=(name,)) for name in "ixyz"]
     where = pruning_filter(source.conditions, schema, source.alias)
     return where.predicate() if where else None
 
