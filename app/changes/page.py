@@ -7,6 +7,7 @@ button that says how much it reads. An answer that anybody found is shown at onc
 """
 
 import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -66,10 +67,11 @@ def changes(opened: OpenTable) -> None:
         methods = _options(opened)
     with boundary():
         against = _other_table(opened)
+        newest = _newest(opened)
         with pickers:
-            versions = _versions(opened, against)
+            versions = _versions(opened, against, newest)
         if against is None:
-            _offer_others(opened)
+            _offer_others(opened.latest_version, [*newest.values()])
         question, part = _asked(opened, against, versions, methods)
         diff = _answer(question, part)
         if against is None:
@@ -79,17 +81,19 @@ def changes(opened: OpenTable) -> None:
 # which versions -------------------------------------------------------------------------------------------------------
 
 
-def _versions(opened: OpenTable, against: OpenTable | None) -> tuple[int, int]:
+def _versions(opened: OpenTable, against: OpenTable | None, newest: Mapping[str, Commit]) -> tuple[int, int]:
     """The pickers, and the two versions that the URL names, of which the first may be the newer one; without them the
-    last ten commits. With `against` the second is one of that table. Raises what `resolve_version` raises."""
+    last ten commits. With `against` the second is one of that table. `newest`: commits of the first. Raises what
+    `resolve_version` raises."""
     second = against or opened
-    oldest = min((int(version) for version in _newest(opened)), default=0)
+    oldest = min((int(version) for version in newest), default=0)
     first = opened.latest_version if against else max(oldest, opened.latest_version - DEFAULT_COMMITS)
     labels = ("From version", f"To version of {markdown_safe(against.ref.name)}" if against else "To version")
+    commits = (newest, _newest(against) if against else newest)
     ends = ((state.FROM, opened, first), (state.TO, second, second.latest_version))
     with st.container(horizontal=True, vertical_alignment="bottom", key="range"):
-        for label, (key, table, default) in zip(labels, ends, strict=True):
-            version_picker(key, label, str(default), _newest(table), pin_names(table.ref))
+        for label, (key, table, default), offered in zip(labels, ends, commits, strict=True):
+            version_picker(key, label, str(default), offered, pin_names(table.ref))
         texts = [state.get_str(key) or str(default) for key, _, default in ends]
         if not against:
             swapped = {state.FROM: texts[1], state.TO: texts[0]}
@@ -102,9 +106,9 @@ def _newest(opened: OpenTable) -> dict[str, Commit]:
     return {str(each.version): each for each in services.lake().history(opened.ref, limit=CHOICES)}
 
 
-def _offer_others(opened: OpenTable) -> None:
+def _offer_others(latest: int, newest: Sequence[Commit]) -> None:
     """What people compare the latest version with: that of a day ago, and the last one by another writer."""
-    streams, now, newest = cache.stream_names(), services.now(), [*_newest(opened).values()]
+    streams, now = cache.stream_names(), services.now()
     is_older = len(newest) == CHOICES or any(c.committed_at and now - c.committed_at > DAY for c in newest[-1:])
     offers: list[tuple[str, int | str, str]] = [("24 h ago", "24 h ago", "As the table was then")] if is_older else []
     if other := last_by_another(newest, streams):
@@ -115,7 +119,7 @@ def _offer_others(opened: OpenTable) -> None:
         for number, (label, version, help_text) in enumerate(offers):
             st.button(
                 f"Compare with {label}", key=f"compare_with_{number}", type="tertiary", icon=":material/difference:",
-                help=markdown_safe(help_text), on_click=_choose, args=(version, opened.latest_version),
+                help=markdown_safe(help_text), on_click=_choose, args=(version, latest),
             )  # fmt: skip
 
 
