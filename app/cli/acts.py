@@ -131,12 +131,11 @@ def _carry_out(
 
 def _way_out(planned: ActPreview) -> str:
     """What lifts the refusal, with the commands that do it."""
-    commands = list[str]()
-    for lift in planned.lifts:  # `weir stop` takes one name
-        each = lift.subjects if lift.verb == "stop" else [" ".join(lift.subjects)]
-        commands += [f"weir {lift.verb} {subject}" for subject in each]
-    by_itself = "--stop-writers, or " if "let the act stop it" in planned.way_out else ""
-    return ": ".join(filter(None, (planned.way_out, by_itself + "; ".join(commands))))
+    commands = "; ".join(f"weir {lift.verb} {' '.join(lift.subjects)}" for lift in planned.lifts)
+    asked, verbs = planned.act.arguments, {lift.verb for lift in planned.lifts}
+    if "stop" in verbs and isinstance(asked, Restore | Repair) and not asked.stops_writers:
+        commands = f"--stop-writers, or {commands}"
+    return ": ".join(filter(None, (planned.way_out, commands)))
 
 
 def _say(planned: ActPreview) -> None:
