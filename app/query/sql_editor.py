@@ -246,9 +246,10 @@ def sql_editor(reading: LakeReading, text: str, *, most: int) -> None:
     """Draws it over the text area `query_text`, of which `text` is what the server has; `most`: characters."""
     if SCRIPT.is_served:
         st.html(_LOOK)
-        _component(key="query_editor", data=_data(reading, text, most))
+        _component(key="query_editor", data=_data(reading, view.named(reading, text), most))
 
 
 @lru_cache(2)
-def _data(reading: LakeReading, text: str, most: int) -> bytes:
-    return packed({"names": view.completions(reading, text), "most": most})
+def _data(reading: LakeReading, first: frozenset[str], most: int) -> bytes:
+    """For all viewers of a reading, whatever they write while it offers all columns."""
+    return packed({"names": view.completions(reading, first), "most": most})

@@ -5,7 +5,7 @@ is grouped by the statement. Columns are offered where a chart can use them.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from itertools import islice
@@ -81,11 +81,19 @@ def example(reading: LakeReading) -> str:
     return f"SELECT {', '.join(columns) or '*'} FROM {quoted_name(card.ref.name)} LIMIT 100"
 
 
-def completions(reading: LakeReading, text: str) -> dict[str, Any]:
-    """What an editor offers, as a statement writes it: every table with [column, type, comment] of those that `text`
-    names, and of the others as far as `MOST_COLUMNS` go."""
+def named(reading: LakeReading, text: str) -> frozenset[str]:
+    """The tables that a statement names, of a lake of which not all columns are offered; else none."""
     cards = [table for table in reading.tables if isinstance(table, TableCard)]
-    cards.sort(key=lambda card: card.ref.name.rpartition("/")[2].lower() not in text.lower())
+    if sum(len(card.columns) for card in cards) <= MOST_COLUMNS:
+        return frozenset()
+    return frozenset(card.ref.name for card in cards if card.ref.name.rpartition("/")[2].lower() in text.lower())
+
+
+def completions(reading: LakeReading, first: Collection[str]) -> dict[str, Any]:
+    """What an editor offers, as a statement writes it: every table with [column, type, comment] as far as
+    `MOST_COLUMNS` go, those of the tables `first` before others."""
+    cards = [table for table in reading.tables if isinstance(table, TableCard)]
+    cards.sort(key=lambda card: card.ref.name not in first)
     columns, left = dict[str, list[tuple[str, str, str]]](), MOST_COLUMNS
     for card in cards:
         columns[card.ref.name] = [*islice(_columns(card), left)]

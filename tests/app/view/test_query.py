@@ -34,7 +34,7 @@ def card(name: str, *columns: tuple[str, str]) -> TableCard:
 def offered(cards: list[TableCard], text: str = "", names: tuple[str, ...] = ()) -> dict[str, list[tuple[str, ...]]]:
     """What an editor offers of each table, as a statement writes it."""
     reading = LakeReading(tuple(cards), datetime(2026, 3, 1, tzinfo=UTC), (*(each.ref.name for each in cards), *names))
-    tables: dict[str, list[tuple[str, ...]]] = view.completions(reading, text)["tables"]
+    tables: dict[str, list[tuple[str, ...]]] = view.completions(reading, view.named(reading, text))["tables"]
     return tables
 
 
