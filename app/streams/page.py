@@ -347,25 +347,26 @@ def _lists(status: StreamStatus, totals: list[ExpectationTotal]) -> None:
         label_visibility="collapsed",
     )
     with st.container(key="chosen_list"):  # views have more and fewer elements
-        _chosen_list(chosen or VIEWS[0], status, totals)
+        match chosen or VIEWS[0]:
+            case "Preflight":
+                checklist(status.declaration.name)
+            case "Batches":
+                _batch_list(status.declaration, status.observed.failures if status.observed else ())
+            case "Operation log":
+                operation_log(stream=status.declaration.name)
+            case "Declaration":
+                _declaration(status)
+            case rows:
+                _rows_of(rows, status, totals)
     with st.expander("Last progress as Spark reported it", icon=":material/data_object:", key="raw_progress"):
         st.code((status.progress.raw_json if status.progress else "") or "No progress yet.", language="json")
 
 
-def _chosen_list(chosen: str, status: StreamStatus, totals: list[ExpectationTotal]) -> None:
+def _rows_of(chosen: str, status: StreamStatus, totals: list[ExpectationTotal]) -> None:
     now, name = services.now(), status.declaration.name
     failures = status.observed.failures if status.observed else ()
     columns: Any  # of one type of rows each
     rows: Any
-    others = {
-        "Preflight": lambda: checklist(name),
-        "Batches": lambda: _batch_list(status.declaration, failures),
-        "Operation log": lambda: operation_log(stream=name),
-        "Declaration": lambda: _declaration(status),
-    }
-    if chosen in others:
-        others[chosen]()
-        return
     match chosen:
         case "Row expectations":
             columns, rows, empty = view.build_expectation_columns(now), totals, "This stream declares none."
