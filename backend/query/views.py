@@ -63,6 +63,7 @@ LAKE_VIEWS: Mapping[str, Mapping[str, pa.DataType]] = {
     "notices": {
         "table_name": _TEXT, "version": _NUMBER, "committed_at": _TIME, "kind": _TEXT, "subject": _TEXT,
         "before": _TEXT, "after": _TEXT, "condition": _TEXT, "by": _TEXT, "mended_at": _NUMBER,
+        "job": _TEXT, "rows": _NUMBER, "where": _TEXT, "repair": _TEXT,
     },
     "queries": {"name": _TEXT, "owner": _TEXT, "saved_at": _TIME, "text": _TEXT, "chart": _TEXT},
 }  # fmt: skip

@@ -43,6 +43,9 @@ class Notice:
     """One step of one table, at `version`. `subject`: the column, property, operation or partition, empty for rows;
     `before` and `after` as people read them; `condition`: SQL that held before; `by`: "MERGE by stream silver_orders".
 
+    `job`: the writer's, without its version; `rows`: how many the commit hurt (deleted, falsified, there twice), None
+    where nobody counted them; `where`: SQL that the hurt rows satisfy, and they alone of the commit's, empty for all of
+    them; `repair`: what takes the step back, as in `SET` ("amount = amount / 100"), empty where that is not known.
     `mended_at`: the first later version at which half of the step or more was taken back. `seen_by`: who said that no
     one has to look any more, and why.
     """
@@ -60,6 +63,10 @@ class Notice:
     mended_at: int | None = None
     seen_by: str = ""
     seen_reason: str = ""
+    job: str = ""
+    rows: int | None = None
+    where: str = ""
+    repair: str = ""
 
     @property
     def key(self) -> Key:
@@ -81,4 +88,5 @@ def notice_text(notice: Notice) -> str:
         return f"{notice.subject} on another condition than before: {notice.before} → {notice.after} {where}"
     of = " of " if notice.kind is Measure.NULLS else " "
     what = f"{notice.kind}{of}{notice.subject}" if notice.subject else notice.kind
-    return f"{what} {notice.before} → {notice.after} {where}"
+    rows = f" where {notice.where}" if notice.where else ""
+    return f"{what} {notice.before} → {notice.after}{rows} {where}"

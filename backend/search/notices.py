@@ -154,9 +154,13 @@ def writer_of(commit: Commit) -> str:
     """Who wrote, the same from run to run and after an upgrade; empty where nobody says."""
     if commit.origin is not None:
         return f"stream {commit.origin.stream}" if commit.origin.stream else "a streaming query"
-    job = re.sub(r",? ?\brun [^,]*", "", commit.job or "").strip(", ")
     engine = re.sub(r"[/:]\S*", "", commit.engine or "")
-    return ", ".join(part for part in (commit.user, job, engine) if part)
+    return ", ".join(part for part in (commit.user, job_of(commit), engine) if part)
+
+
+def job_of(commit: Commit) -> str:
+    """The job that wrote it, the same from run to run; empty where nobody says."""
+    return re.sub(r",? ?\brun [^,]*", "", commit.job or "").strip(", ")
 
 
 def _touched_by(commit: Commit) -> Iterator[tuple[Measure, int]]:
@@ -295,7 +299,9 @@ class TableJudge:
         stream = stream_of(commit, streams)
         who = f"stream {stream}" if stream else commit.user or commit.job
         by = f"{commit.operation or 'a commit'}{f' by {who}' if who else ''}"
-        return Notice(self.ref.uri, self.ref.name, commit.version, *seen, condition, by, commit.committed_at)
+        return Notice(
+            self.ref.uri, self.ref.name, commit.version, *seen, condition, by, commit.committed_at, job=job_of(commit)
+        )
 
     def _is_told(self, found: Suggestion) -> bool:
         """Whether the newest version took the step, and far enough for somebody who did not ask."""

@@ -54,7 +54,7 @@ EARLY = Finding(State.UNKNOWN, "not judged yet", is_early=True)
 
 JUMP = Notice(
     "s3://lake/orders", "orders", 31, Measure.HIGHEST, "amount", "498.2", "47,189", "amount <= 550",
-    "MERGE by stream silver_orders", NOW,
+    "MERGE by stream silver_orders", NOW, job="orders", rows=28, where="country = 'ES'", repair="amount = amount / 100",
 )  # fmt: skip
 
 
