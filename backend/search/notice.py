@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from backend.sql.values import plain_name
+
 Key = tuple[str, int, str, str]
 
 
@@ -25,6 +27,21 @@ class Measure(StrEnum):
     DELETED = "deleted rows"  # by one commit
     UPDATED = "updated rows"
     COPIED = "rows that are there twice"
+    EMPTY = "share of empty texts"
+    PADDED = "share with spaces around"
+    CAPITALS = "share in capitals"
+    SMALL = "share in small letters"
+    GARBLED = "share with garbled letters"
+    FOREIGN = "share with accents or other signs"
+    ZERO = "share of zeros"
+    NEGATIVE = "share below zero"
+    TRUE = "share of true"
+    ONE_VALUE = "share of one value"
+    DISTINCT = "share of distinct values"
+    LENGTH = "length"
+    VALUE = "share of rows with"
+    SWAPPED = "swapped"
+    SPELLING = "spelling"
     COLUMN = "column"
     PROPERTY = "property"
     CONSTRAINT = "constraint"
@@ -78,6 +95,26 @@ class Notice:
         return self.mended_at is None and not self.seen_by
 
 
+_HURT = {
+    Measure.NULLS: "{c} IS NULL",
+    Measure.EMPTY: "trim({c}) = ''",
+    Measure.PADDED: "{c} <> trim({c})",
+    Measure.CAPITALS: "{c} = upper({c})",
+    Measure.SMALL: "{c} = lower({c})",
+    Measure.ZERO: "{c} = 0",
+    Measure.NEGATIVE: "{c} < 0",
+    Measure.WHOLE: "{c} = trunc({c})",
+}
+
+
+_OWN_WHERE = (Measure.VALUE, Measure.ONE_VALUE, Measure.SPELLING)  # whose subject says which rows
+
+
+def hurt_by(kind: Measure, column: str) -> str:
+    """SQL that a row of such a share satisfies; empty where the kind is no condition."""
+    return _HURT[kind].format(c=plain_name(column)) if kind in _HURT else ""
+
+
 def notice_text(notice: Notice) -> str:
     """ "highest amount 498.2 → 47,189 at v31, MERGE by stream silver_orders"."""
     at = "since" if notice.kind is Measure.SILENCE else "at"
@@ -86,7 +123,8 @@ def notice_text(notice: Notice) -> str:
         return f"{notice.subject} {notice.after} {where}; {notice.before}"
     if notice.kind is Measure.CONDITION:
         return f"{notice.subject} on another condition than before: {notice.before} → {notice.after} {where}"
-    of = " of " if notice.kind is Measure.NULLS else " "
+    of = " of " if notice.kind.startswith("share") and notice.kind is not Measure.VALUE else " "
     what = f"{notice.kind}{of}{notice.subject}" if notice.subject else notice.kind
-    rows = f" where {notice.where}" if notice.where else ""
+    group = notice.where.removesuffix(hurt_by(notice.kind, notice.subject)).removesuffix(" AND ")
+    rows = f" where {group}" if group and notice.kind not in _OWN_WHERE else ""
     return f"{what} {notice.before} → {notice.after}{rows} {where}"

@@ -8,6 +8,7 @@ commits; what breaks one is told once. How many rows a DELETE or UPDATE touches 
 before: a stream touches as many as come, so it is left out. Copies are told of a table that never had any.
 """
 
+import math
 import re
 import time
 from collections import Counter, deque
@@ -28,7 +29,9 @@ from backend.lake.lake import Lake
 from backend.lake.model import Commit, Metadata, Snapshot, TableRef
 from backend.lake.table.metadata_diff import InForce, compare
 from backend.lake.table.schema import column_types, physical_names, show_partition
+from backend.search.commit_rows import CommitRows, read_commit_rows
 from backend.search.notice import FIRSTS, Key, Measure, Notice
+from backend.search.row_findings import RowHabits
 from backend.search.suggest import (
     MOST_FILES,
     TIMES,
@@ -48,6 +51,8 @@ MOST_TABLES = 256  # whose past is remembered
 _AT_ONCE = 25  # versions of one step
 _MOST_OF_A_COMMIT = 4  # the largest
 _LEAST_JUMP, _LEAST_NULLS, _LEAST_LOSS = 1.0, 0.05, 0.5  # of the range before; of the rows
+_FEW_FAR_OUT = 7.0  # times the bound before, where it is of few rows
+_MOST_NULLS = 0.5  # before: a column that is mostly empty is filled now and then
 _LEAST_TIME_S = 86_400.0  # that the oldest time went back: what comes late is no fault
 _FEWEST_REGULAR, _LEAST_REGULAR = 20, timedelta(hours=3)  # commits, and from the first to the last: no load
 _LEAST_WRITES, _NEWCOMERS = 20, 0.05  # of the commits before, by somebody who came once
@@ -57,9 +62,12 @@ _CLOCKS_APART = timedelta(days=2)  # a writer's, its time zone and ours
 _STOOD = timedelta(minutes=2)
 _MOST_COMPARED, _LEAST_COPIED = 1_000, 10  # files whose statistics are held against each other; rows of one
 _LEAST_TOUCHED = 0.01  # of the rows, by a statement that was to touch few
+_LEAST_ODD, _ODD_AFTER = 0.05, 10  # the same where its writer has no past, after so many commits of the table
+_AS_MANY, _REPAIRS = 0.1, 1.5  # rows more or fewer than were hurt, that a repair touches; it is none with so many
 LEAST_COMMITS, MOST_SHAPES = 5, 2
 _IN_TIME = re.compile(r"=(?:19|20)\d\d(?:-?(?:0[1-9]|1[0-2])|(?!\d))")  # a day, a month, a year: written, then finished
 _EVERY_ROW = "every row"
+_TOUCHES = (Measure.DELETED, Measure.UPDATED)
 
 Seen = tuple[Measure, str, str, str]  # what, of which column, property …, before and after
 Mends = Callable[[Held, Held, Commit | None], bool]  # whether, of the version before, a later one and its commit
@@ -77,7 +85,9 @@ class Habits:
     _conditions: dict[tuple[str, str], dict[str, tuple[int, str, str]]] = field(default_factory=dict)
     _loads: dict[str, Counter[str]] = field(default_factory=dict)  # how often each writer wrote a partition
     _num_loads: Counter[str] = field(default_factory=Counter)
-    _touched: dict[tuple[str, Measure], deque[int]] = field(default_factory=dict)  # rows, by each of a writer's commits
+    _touched: dict[tuple[str | None, Measure], deque[int]] = field(
+        default_factory=dict
+    )  # rows, by each commit of a writer, and of all
     _knows_earlier: bool = False
 
     def see(self, commit: Commit, metadata: Metadata | None, num_rows: int | None) -> Iterator[Seen]:
@@ -122,12 +132,29 @@ class Habits:
         shapes[shape] = shapes.get(shape, (0,))[0] + 1, text, clauses
 
     def _of_rows(self, commit: Commit, num_rows: int | None) -> Iterator[Seen]:
-        for measure, count in _touched_by(commit):
-            before = self._touched.setdefault((writer_of(commit), measure), deque(maxlen=MOST_BEFORE))
-            if len(before) >= LEAST_COMMITS and _is_large(count, num_rows) and count > _FASTER * max(before):
-                share = f" ({percent(count / num_rows)} of the table)" if num_rows else ""
-                yield measure, "", f"at most {max(before):,} by each before", f"{count:,}{share}"
-            before.append(count)
+        """Rows deleted or updated, beside what the writer's statements touched before, else any commit's."""
+        touched = dict(_touched_by(commit))
+        for measure, count in touched.items():
+            own, every = (self._touched_before(name, measure) for name in (writer_of(commit), None))
+            is_own = len(own) >= LEAST_COMMITS
+            before, least = (own, LEAST_COMMITS) if is_own else (every, _ODD_AFTER)
+            share = f" ({percent(count / num_rows)} of the table)" if num_rows else ""
+            if len(before) >= least and _is_large(count, num_rows, _LEAST_TOUCHED if is_own else _LEAST_ODD):
+                most, room = max(before), max(0.5 * max(before), 4 * (max(before) - min(before)))
+                if count > most + room:
+                    whose = "each" if is_own else "any commit"
+                    yield (
+                        measure,
+                        "",
+                        f"at most {most:,} by {whose} before" if most else "none before",
+                        f"{count:,}{share}",
+                    )
+            own.append(count)
+        for measure in _TOUCHES:
+            self._touched_before(None, measure).append(touched.get(measure, 0))
+
+    def _touched_before(self, writer: str | None, measure: Measure) -> deque[int]:
+        return self._touched.setdefault((writer, measure), deque(maxlen=MOST_BEFORE))
 
     def _of_partitions(self, commit: Commit, metadata: Metadata) -> Iterator[Seen]:
         physical, types = physical_names(metadata), column_types(metadata.schema_json)
@@ -143,7 +170,7 @@ class Habits:
         if not is_load or not (commit.user or commit.job):
             return
         counts, place = self._loads.setdefault(writer, Counter()), places[0] if len(places) == 1 else ""
-        is_habit = self._num_loads[writer] >= LEAST_COMMITS and set(counts.values()) == {1}
+        is_habit = self._num_loads[writer] >= LEAST_COMMITS <= len(counts) and set(counts.values()) == {1}
         if is_habit and counts[place] == 1 and _IN_TIME.search(place):
             yield Measure.TWICE, place, f"each of {len(counts):,} before once", "written a second time"
         counts.update(places)
@@ -159,8 +186,8 @@ def writer_of(commit: Commit) -> str:
 
 
 def job_of(commit: Commit) -> str:
-    """The job that wrote it, the same from run to run; empty where nobody says."""
-    return re.sub(r",? ?\brun [^,]*", "", commit.job or "").strip(", ")
+    """The job that wrote it, the same from run to run and version to version; empty where nobody says."""
+    return re.sub(r",? ?\brun [^,]*| v?\d+(\.\d+)+\b", "", commit.job or "").strip(", ")
 
 
 def _touched_by(commit: Commit) -> Iterator[tuple[Measure, int]]:
@@ -175,8 +202,8 @@ def _touched_by(commit: Commit) -> Iterator[tuple[Measure, int]]:
         yield measure, count
 
 
-def _is_large(count: int, num_rows: int | None) -> bool:
-    return bool(num_rows) and count >= _LEAST_TOUCHED * (num_rows or 0)
+def _is_large(count: int, num_rows: int | None, share: float = _LEAST_TOUCHED) -> bool:
+    return bool(num_rows) and count >= share * (num_rows or 0)
 
 
 def _is_of_partitions(commit: Commit, metadata: Metadata | None) -> bool:
@@ -202,55 +229,98 @@ class TableJudge:
     _changes: set[tuple[Measure, str, str]] = field(default_factory=set)  # what was set at some time
     _writers: deque[str] = field(default_factory=lambda: deque(maxlen=MOST_AT_ONCE))
     _habits: Habits = field(init=False)
+    _partitions: set[str] = field(default_factory=set)
+    _row_habits: RowHabits = field(default_factory=RowHabits)
 
     def __post_init__(self) -> None:
         self._habits = Habits(self.earlier)
 
-    def see(self, held: Held, commit: Commit | None, streams: Mapping[str, str]) -> Iterator[Notice]:
-        """What this version did, and former notices that it mends. `streams`: the names of query ids."""
+    @property
+    def unmarked(self) -> frozenset[str]:
+        """As of `read_commit_rows`."""
+        return self._row_habits.unmarked
+
+    def see(
+        self, held: Held, commit: Commit | None, streams: Mapping[str, str], rows: CommitRows | None = None
+    ) -> Iterator[Notice]:
+        """What this version did, and former notices that it mends. `streams`: the names of query ids; `rows`: its own,
+        where they were read."""
         firsts = [*self._set_first(held.metadata), *self._wrote_first(commit)]
         previous = self._past[-1][0] if self._past else held
         num_rows = previous.num_rows if self._past else None
         firsts += self._habits.see(commit, held.metadata, num_rows) if commit else []
         yield from self.stood(commit.committed_at if commit else None)
+        num_mended = 0.0
         for key, (notice, is_mended) in list(self._open.items()):
             if is_mended(previous, held, commit):
                 del self._open[key]
                 if self._young.pop(key, None) is None:
+                    num_mended += math.inf if notice.rows is None else notice.rows
                     yield replace(notice, mended_at=held.version)
                 else:  # it was nothing, and hides no step that is something
                     self._past = [(one, its) for one, its in self._past if one.version != notice.version]
         if commit is not None and len(self._past) >= LEAST_BEFORE:
+            touched = dict(_touched_by(commit))
+            firsts = [first for first in firsts if touched.get(first[0], math.inf) > _REPAIRS * num_mended]
             for first in firsts[:_MOST_OF_A_COMMIT]:
-                notice = self._notice(first, commit, streams)
+                notice = replace(self._notice(first, commit, streams), rows=touched.get(first[0]))
                 if is_undone := self._undone(notice, num_rows, held):
                     self._open[notice.key] = notice, is_undone
                 yield notice
         if not (commit is None or commit.may_change_rows if self._past else held.num_rows):
             return
         self._past = [*self._past[-MOST_BEFORE:], (held, commit)]
-        if commit is None or len(self._past) <= LEAST_BEFORE:
+        if commit is None:
+            return
+        of_rows = self._row_habits.see(commit, writer_of(commit), rows) if rows else []
+        if self._fills_back(commit):
+            of_rows = []
+        if len(self._past) <= LEAST_BEFORE:
             return
         past = [one for one, _ in self._past]
-        if held.copied and not any(one.copied for one in past[:-1]):
+        if held.copied and rows is None and not any(one.copied for one in past[:-1]):
             share = f" ({percent(held.copied / held.num_rows)} of the table)" if held.num_rows else ""
             copies = Measure.COPIED, "", "none", f"{held.copied:,}{share}"
-            notice = self._notice(copies, commit, streams)
+            notice = replace(self._notice(copies, commit, streams), rows=held.copied)
             self._open[notice.key] = notice, partial(_are_gone, held.copied)
             yield notice
-        told = [each for each in steps(past) if each.column is not None and self._is_told(each)]
+        is_read = rows is not None
+        is_new = is_read and not self._row_habits.knows(commit, writer_of(commit))
+        told = [
+            each
+            for each in steps(past)
+            if each.column is not None and not is_new and self._is_told(each, is_read=rows is not None)
+        ]
+        of_log = {each.column: each for each in told}
+        of_rows = [f for f in of_rows if f.kind not in (Measure.WHOLE, Measure.DISTINCT) or f.subject not in of_log]
+        known = {column for found in of_rows for column in found.columns}
         if not any(kind is Measure.DELETED for kind, *_ in firsts):
             told += _rows_lost(past)
         is_anew = all(_is_anew(before, after) for before, after in pairwise(self._past[-3:]))
-        for each in sorted(told, key=lambda each: -each.jump)[:_MOST_OF_A_COMMIT]:
+        jumps = list[tuple[Notice, Mends]]()
+        for found in of_rows:
+            notice = self._notice((found.kind, found.subject, found.before, found.after), commit, streams)
+            notice = replace(notice, rows=found.rows, where=found.where, repair=found.repair)
+            jumps.append((notice, partial(_is_taken_back, notice, [of_log[c] for c in found.columns if c in of_log])))
+        for each in sorted(told, key=lambda each: -each.jump):
+            if each.column in known:
+                continue
             before, after = (measure_text(each.measure, value) for value in (each.before, each.after))
             seen = each.measure, each.column or "", before, after
-            notice = self._notice(seen, commit, streams, each.condition)
-            self._open[notice.key] = notice, partial(_is_back, each)
+            jumps.append((self._notice(seen, commit, streams, each.condition), partial(_is_back, each)))
+        for notice, is_mended in jumps[:_MOST_OF_A_COMMIT]:
+            self._open[notice.key] = notice, is_mended
             if is_anew:
                 self._young[notice.key] = notice
             else:
                 yield notice
+
+    def _fills_back(self, commit: Commit) -> bool:
+        """Whether it wrote partitions alone that nobody wrote before, and that lie before others."""
+        is_back = bool(commit.partitions) and bool(self._partitions) and not self._partitions & {*commit.partitions}
+        is_back = is_back and max(commit.partitions) < max(self._partitions)
+        self._partitions |= {*commit.partitions}
+        return is_back
 
     def _undone(self, notice: Notice, num_rows: int | None, held: Held) -> Mends | None:
         """What tells of a later version that it mends this; None where no version can. `num_rows`: those before."""
@@ -303,24 +373,41 @@ class TableJudge:
             self.ref.uri, self.ref.name, commit.version, *seen, condition, by, commit.committed_at, job=job_of(commit)
         )
 
-    def _is_told(self, found: Suggestion) -> bool:
-        """Whether the newest version took the step, and far enough for somebody who did not ask."""
-        newest, _ = self._past[-1]
+    def _is_told(self, found: Suggestion, *, is_read: bool) -> bool:
+        """Whether the newest version took the step, and far enough for somebody who did not ask. `is_read`: its rows
+        were, and show what befell more than a few."""
+        newest, commit = self._past[-1]
         if found.first != newest.version:
             return False
         if found.measure is Measure.NULLS:
-            return bool(found.after - found.before >= _LEAST_NULLS)
+            is_delete = commit is not None and commit.operation == "DELETE"
+            return not is_delete and found.after - found.before >= _LEAST_NULLS and found.before < _MOST_NULLS
         before, after = as_number(found.before) or 0.0, as_number(found.after) or 0.0
         if newest.columns[found.column or ""].kind in TIMES:
             days = 1 if isinstance(found.after, datetime) else _LEAST_TIME_S
             if found.measure is Measure.LOWEST and (before - after) * days < _LEAST_TIME_S:
                 return False
         else:  # by the width of the range, and at least to the double or the half; or it was never negative
-            least = 1.0 if abs(after) > abs(before) else 0.5
+            least = (_FEW_FAR_OUT if is_read else 1.0) if abs(after) > abs(before) else 0.5
+            if self._grows_so(found.column or "", found.measure):
+                return False
             is_far = found.jump >= _LEAST_JUMP and abs(after - before) >= least * abs(before)
             if not is_far and not after < 0 <= before:
                 return False
         return not self._is_growth(found)
+
+    def _grows_so(self, column: str, measure: Measure) -> bool:
+        """Whether nothing but one value was there before, or the bound went as many times further before."""
+        *known, newest = [abs(as_number(_bound(held, column, measure)) or 0.0) for held, _ in self._past]
+        ratios = [after / before for before, after in pairwise([*known, newest]) if before > 0 and after > before]
+        return (len(set(known)) == 1 and self._is_one_value(column)) or (
+            len(ratios) > 1 and max(ratios[:-1]) ** 2 >= ratios[-1] and newest > max(known)
+        )
+
+    def _is_one_value(self, column: str) -> bool:
+        """Whether the column held nothing else before."""
+        totals = self._past[-2][0].columns.get(column)
+        return totals is not None and totals.lowest == totals.highest
 
     def _is_growth(self, found: Suggestion) -> bool:
         """Whether the bound went no further than time did, or no faster than ever before, a row or a second."""
@@ -356,7 +443,11 @@ class NoticeLooks:
         lake: Lake,
         streams: Callable[[], Mapping[str, str]] = dict,
         rest: Callable[[float], object] = lambda _: None,
+        *,
+        most_rows: int = 1_000_000,
+        most_read: int = 60,
     ) -> None:
+        self._most_rows, self._most_read = most_rows, most_read
         self._lake, self._streams, self._rest, self._numbers = lake, streams, rest, held_numbers()
         self._judges: Lru[str, tuple[str, int, TableJudge]] = Lru(MOST_TABLES)  # with the table's id and the version
 
@@ -378,7 +469,7 @@ class NoticeLooks:
         found = dict[Key, Notice]()
         for low in range(seen + 1, latest.version + 1, _AT_ONCE):
             began_s, high = time.monotonic(), min(low + _AT_ONCE - 1, latest.version)
-            found |= self._judged(judge, ref, low, high)
+            found |= self._judged(judge, ref, low, high, latest.version)
             self._judges.put(ref.uri, (latest.metadata.id, high, judge))
             self._rest(time.monotonic() - began_s)
         found |= {notice.key: notice for notice in judge.stood(now)}
@@ -415,7 +506,7 @@ class NoticeLooks:
         newest = self._lake.history(ref, limit=most)
         return [(commit, commit.committed_at) for commit in reversed(newest) if commit.committed_at]
 
-    def _judged(self, judge: TableJudge, ref: TableRef, low: int, high: int) -> Mapping[Key, Notice]:
+    def _judged(self, judge: TableJudge, ref: TableRef, low: int, high: int, latest: int) -> Mapping[Key, Notice]:
         versions = spread(self._lake.versions(ref), high - low + 1, within=(low, high))
         history = self._lake.history(ref, starting_version=low, ending_version=high)
         commits, streams, found = {commit.version: commit for commit in history}, self._streams(), dict[Key, Notice]()
@@ -423,7 +514,10 @@ class NoticeLooks:
             commit = commits.get(held.version)
             if held.num_files <= _MOST_COMPARED and (commit is None or commit.may_change_rows):
                 held = replace(held, copied=_copied_rows(self._lake.snapshot(ref, held.version)))
-            found |= {notice.key: notice for notice in judge.see(held, commit, streams)}
+            rows = None
+            if commit is not None and commit.may_change_rows and held.version > latest - self._most_read:
+                rows = read_commit_rows(self._lake, ref, commit, most_rows=self._most_rows, unmarked=judge.unmarked)
+            found |= {notice.key: notice for notice in judge.see(held, commit, streams, rows)}
         return found
 
 
@@ -482,6 +576,25 @@ def _bound(held: Held, column: str, measure: Measure) -> object:
 def _are_gone(copies: int, before: Held, held: Held, _: Commit | None) -> bool:
     """Whether half of them were taken out; files that were written anew, as by OPTIMIZE, only hide them."""
     return held.copied <= copies / 2 <= (before.num_rows or 0) - (held.num_rows or 0)
+
+
+def _is_taken_back(
+    notice: Notice, of_log: Sequence[Suggestion], before: Held, held: Held, commit: Commit | None
+) -> bool:
+    """Whether the table is again as it was, nothing is left of its rows, or a statement touched as many as were hurt;
+    where the log's statistics show the step as well, whether they show it no more."""
+    if of_log:
+        return any(_is_back(each, before, held, commit) for each in of_log)
+    if commit is None:
+        return False
+    metrics, parameters = commit.metrics, commit.parameters
+    if commit.operation == "RESTORE":
+        return str(parameters.get("version") or "").isdigit() and int(parameters["version"]) < notice.version
+    if (metrics.files_removed or 0) >= max(1, before.num_files) and commit.may_change_rows and not metrics.rows_copied:
+        return True
+    touched = (metrics.rows_deleted or 0) + (metrics.rows_updated or 0)
+    is_statement = commit.operation in ("DELETE", "UPDATE", "MERGE") and commit.origin is None
+    return is_statement and abs(touched - (notice.rows or 0)) <= _AS_MANY * (notice.rows or 0)
 
 
 def _is_restored(least: float, _: Held, held: Held, commit: Commit | None) -> bool:

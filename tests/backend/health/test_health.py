@@ -612,7 +612,7 @@ def test_an_unusual_commit_says_what_it_did_and_whom_it_reaches() -> None:
     (item,) = attention([], streams, [ALIVE], notices=[JUMP], now=NOW, settings=SETTINGS)
     assert (item.severity, item.cause, item.subject) == (Severity.WARNING, Cause.UNUSUAL_COMMIT, "silver/orders")
     assert item.what == (
-        "highest amount 498.2 → 47,189 at v31, MERGE by stream silver_orders, 1 h ago. Downstream: gold, more."
+        "highest amount 498.2 → 47,189 where country = 'ES' at v31, MERGE by stream silver_orders, 1 h ago. Downstream: gold, more."
     )
     (new,) = attention([], streams, [ALIVE], notices=[replace(JUMP, kind=Measure.WRITER)], now=NOW, settings=SETTINGS)
     assert new.severity is Severity.NOTE, "it may well be meant"

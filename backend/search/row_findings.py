@@ -1,0 +1,467 @@
+"""Which of a commit's rows are unlike those of its own kind before: the same writer and operation, else the table's.
+
+Rule: pure. A finding needs five commits of the kind, an effect, rows enough that chance does not make it, and a step
+far beyond all steps before it: what drifts, grows or has its hours is none. Of all groups of rows that show it, the one
+is told that explains it and leaves others untouched.
+"""
+
+import math
+import re
+from array import array
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations, pairwise
+from statistics import median
+
+import numpy as np
+import numpy.typing as npt
+
+from backend.format import duration_text, figure_text, percent
+from backend.lake.model import Commit
+from backend.search.commit_rows import NUMBERS, TIMES, CommitRows, Series
+from backend.search.notice import Measure, hurt_by
+from backend.sql.values import plain_name, quoted_text
+
+LEAST_COMMITS, MOST_COMMITS, MOST_SERIES = 5, 48, 2_000
+_LEAST_OF_TABLE = 10  # commits, where the kind has too few of its own
+_LEAST_ROWS, _LEAST_SIGMA = 10, 6.0
+_LEAST_SHARE, _LEAST_FIRST = 0.05, 0.02  # more than ever; where there was none at all
+_LEAST_LEVEL_ROWS, _LEAST_RATIO, _LEAST_SPREADS, _LEAST_SPREADS_OF_TIME = 20, 0.3, 1.5, 1.2
+_WEAK = 0.25  # of these spreads, where all quantiles moved by one factor, or two columns changed places
+_LEAST_SECONDS, _LEAST_DAYS_S, _FASTER = 60.0, 1.5 * 86_400, 8.0
+_LEAST_GONE, _LEAST_TAKEN = 0.05, 0.3  # share of a value that always came; more of one than ever
+_LEAST_COPIED, _LEAST_COPIED_OF_SNAPSHOTS, _MOST_MARKED = 0.02, 0.5, 24
+_APART, _NEARLY_ALL = 1.3, 0.9  # hurt rows: times as many in a group as in all, and of all of them
+_FEW = 20  # rows of a group that is taken for untouched
+_AGREE, _LEAST_FACTOR = 1.25, 1.8  # how far quantiles' ratios lie apart; of one that is not round
+_NICE = (*(10.0**n for n in range(1, 10)), 24.0, 60.0, 1440.0, 3600.0, 86_400.0)
+
+# A share that rises, by what is measured; then those that may fall, and those of both.
+_RISES = {
+    "null": Measure.NULLS, "empty": Measure.EMPTY, "mode": Measure.ONE_VALUE, "negative": Measure.NEGATIVE,
+    "zero": Measure.ZERO, "padded": Measure.PADDED, "foreign": Measure.FOREIGN, "garbled": Measure.GARBLED,
+    "whole": Measure.WHOLE,
+    "upper": Measure.CAPITALS, "lower": Measure.SMALL, "true": Measure.TRUE,
+}  # fmt: skip
+# Judged also where the kind has no past.
+_OF_ANY_WRITER = (
+    "null",
+    "empty",
+    "garbled",
+    "negative",
+    "padded",
+    "foreign",
+    "middle",
+)  # judged where the kind has no past
+_FALLS = {"distinct": Measure.DISTINCT, "true": Measure.TRUE, "negative": Measure.NEGATIVE}
+_ORDER = (
+    "null", "empty", "garbled", "value", "negative", "whole", "zero", "mode", "padded", "upper", "lower", "foreign",
+    "middle", "lag", "true", "distinct",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class RowFinding:
+    """One step of a commit's rows, as `Notice` has it."""
+
+    kind: Measure
+    subject: str
+    before: str
+    after: str
+    rows: int
+    where: str = ""
+    repair: str = ""
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Flag:
+    series: Series
+    before: float
+    after: float
+    rows: int  # of the group
+    hurt: int
+    measure: Measure
+    is_weak: bool = False  # a level that tells only together with others
+
+
+@dataclass(slots=True)
+class _Past:
+    """Numbers of the last commits of one kind."""
+
+    series: dict[Series, "array[float]"] = field(default_factory=dict)
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    num_commits: int = 0
+
+    def add(self, values: Mapping[Series, float], rows: CommitRows) -> None:
+        for series, value in values.items():
+            known = self.series.get(series)
+            if known is None:
+                if len(self.series) >= MOST_SERIES:
+                    continue
+                known = self.series[series] = array("d")
+            known.append(value)
+            if len(known) > MOST_COMMITS:
+                del known[0]
+        self.counts.update(rows.counts)
+        self.num_commits += 1
+
+
+class RowHabits:
+    """Is shown the rows of a table's commits one after another."""
+
+    def __init__(self) -> None:
+        self._kinds: defaultdict[tuple[str, str], _Past] = defaultdict(_Past)
+        self._table = _Past()
+        self._constants: frozenset[str] | None = None
+        self._marked: deque[tuple[int, npt.NDArray[np.uint64]]] = deque(maxlen=_MOST_MARKED)
+        self._copied: deque[float] = deque(maxlen=MOST_COMMITS)
+        self._unmarked: frozenset[str] = frozenset()
+        self._has_key = False  # whether a column, or nearly, tells rows apart
+
+    def knows(self, commit: Commit, writer: str) -> bool:
+        """Whether there is a past of its kind."""
+        return self._kinds[writer, commit.operation or ""].num_commits >= LEAST_COMMITS
+
+    @property
+    def unmarked(self) -> frozenset[str]:
+        """Columns that tell batches apart, not rows: one value in each, and times, where something else tells rows."""
+        return self._unmarked
+
+    def see(self, commit: Commit, writer: str, rows: CommitRows) -> list[RowFinding]:
+        """What is unlike before, most rows first."""
+        values = {**rows.values, **_lags(rows.values)}
+        kind = self._kinds[writer, commit.operation or ""]
+        past = kind if kind.num_commits >= LEAST_COMMITS else self._table
+        found = list[RowFinding]()
+        if past is kind or past.num_commits >= _LEAST_OF_TABLE:
+            is_load = commit.operation not in ("UPDATE", "MERGE", "DELETE")
+            found = _told(_flags(past, values, rows, is_own=past is kind, is_load=is_load), past, rows)
+        copied = self._copies(commit, rows)
+        kind.add(values, rows)
+        self._table.add(values, rows)
+        self._learn(rows)
+        return sorted([*copied, *found], key=lambda each: -each.rows)
+
+    def _learn(self, rows: CommitRows) -> None:
+        self._constants = rows.constants if self._constants is None else self._constants & rows.constants
+        times = {name for name, kind in rows.kinds.items() if kind.startswith("timestamp")}
+        self._has_key = any(
+            series.measure == "distinct" and series.column not in times and min(known) >= 0.95
+            for series, known in self._table.series.items()
+        )
+        unmarked = self._constants | (times if self._has_key else set())
+        if unmarked != self._unmarked:
+            self._unmarked = unmarked
+            self._marked.clear()
+            self._copied.clear()
+
+    def _copies(self, commit: Commit, rows: CommitRows) -> list[RowFinding]:
+        """Rows that an earlier commit added as well."""
+        found, share = list[RowFinding](), 0.0
+        if self._marked and len(rows.marks):
+            there = {version: _is_among(rows.marks, marks) for version, marks in self._marked}
+            share = float(np.mean(np.any([*there.values()], axis=0)))
+            num = round(share * rows.num_rows)
+            least = _LEAST_COPIED if self._has_key else _LEAST_COPIED_OF_SNAPSHOTS
+            is_odd = rows.is_append and share >= least + 3 * max(self._copied, default=0.0)
+            if len(self._copied) >= LEAST_COMMITS and is_odd and num >= _LEAST_ROWS:
+                most = max(there, key=lambda version: int(there[version].sum()))
+                after = f"{num:,} of {rows.num_rows:,} rows, as of v{most}"
+                found.append(RowFinding(Measure.COPIED, "", "none", after, num))
+        if self._marked:
+            self._copied.append(share)
+        self._marked.append((commit.version, rows.marks))
+        return found
+
+
+def _is_among(marks: npt.NDArray[np.uint64], others: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+    """Which of them are; both are sorted."""
+    if not len(others):
+        return np.zeros(len(marks), bool)
+    found: npt.NDArray[np.bool_] = others[np.searchsorted(others, marks).clip(max=len(others) - 1)] == marks
+    return found
+
+
+def _lags(values: Mapping[Series, float]) -> dict[Series, float]:
+    """By how much the times of a group lie after those of all rows, in seconds."""
+    return {
+        series._replace(measure="lag"): value - every
+        for series, value in values.items()
+        if series.group
+        and series.measure == "middle"
+        and Series(series.column, "low") not in values
+        and (every := values.get(Series(series.column, "middle"))) is not None
+    }
+
+
+# what is unlike before -----------------------------------------------------------------------------------------------
+
+
+def _flags(
+    past: _Past, values: Mapping[Series, float], rows: CommitRows, *, is_own: bool, is_load: bool
+) -> Iterator[_Flag]:
+    for series, known in past.series.items():
+        if len(known) < LEAST_COMMITS or not (is_own or series.measure in _OF_ANY_WRITER):
+            continue
+        num, value = rows.counts.get((series.group, series.value), 0), values.get(series)
+        numbers = [*known, *([before] if (before := rows.before.get(series)) is not None else [])]
+        if series.measure == "value":
+            if is_load:
+                yield from _value_flag(series, numbers, value or 0.0, rows.num_rows, len(known) >= past.num_commits)
+        elif value is None:
+            continue
+        elif series.measure not in ("middle", "lag"):
+            yield from _share_flag(series, numbers, value, num, past.counts[series.group, series.value])
+        elif " − " not in series.column or (is_own and rows.is_append):
+            yield from _level_flag(series, numbers, value, num, past, rows)
+
+
+def _room(numbers: Sequence[float], times: float) -> float:
+    """How far a number may lie outside those before; the fewer there are, the further."""
+    return (times + 4 * times / max(1, len(numbers) - 4)) * (max(numbers) - min(numbers))
+
+
+def _share_flag(series: Series, numbers: Sequence[float], value: float, num: int, total: int) -> Iterator[_Flag]:
+    for measures, sign, end in ((_RISES, 1, max(numbers)), (_FALLS, -1, min(numbers))):
+        step = sign * (value - end)
+        if series.measure not in measures or step <= 0:
+            continue
+        is_first = end == (0.0 if sign > 0 else 1.0)
+        least = max(_LEAST_FIRST, 60 / max(1, total)) if is_first or series.measure == "mode" else _LEAST_SHARE
+        chance = min(max(end, 1 / max(1, total)), 1 - 1 / max(2, total))
+        sigma = math.sqrt(chance * (1 - chance) / max(1, num) + 1e-9)
+        hurt = round(step * num)
+        if step >= max(least, _room(numbers, 3)) and hurt >= _LEAST_ROWS and step >= _LEAST_SIGMA * sigma:
+            middle = median(numbers)
+            yield _Flag(series, middle, value, num, round(abs(value - middle) * num), measures[series.measure])
+
+
+def _value_flag(series: Series, numbers: Sequence[float], value: float, num: int, is_whole: bool) -> Iterator[_Flag]:
+    """A value that always came (`is_whole`: in each commit) and is gone, or one that takes the place of others."""
+    low, high, middle = min(numbers), max(numbers), median(numbers)
+    hurt = round(abs(value - middle) * num)
+    is_gone = is_whole and low >= _LEAST_GONE and value < low / 10 and low * num >= 3 * _LEAST_ROWS and high <= 3 * low
+    takes_over = value >= high + max(_LEAST_TAKEN, _room(numbers, 3))
+    if hurt >= _LEAST_ROWS and (is_gone or takes_over):
+        yield _Flag(series, middle, value, num, hurt, Measure.VALUE)
+
+
+def _level_flag(
+    series: Series, numbers: Sequence[float], value: float, num: int, past: _Past, rows: CommitRows
+) -> Iterator[_Flag]:
+    off = max(min(numbers) - value, value - max(numbers))
+    is_lag = series.measure == "lag"
+    if (
+        off <= 0
+        or num < _LEAST_LEVEL_ROWS
+        or series.column in rows.constants
+        or not (is_lag or _has_spread(series, past))
+    ):
+        return
+    middle, step = median(numbers), max(abs(after - before) for before, after in pairwise(numbers))
+    spread = 0.0
+    if not is_lag:
+        low, high = (median(past.series[series._replace(measure=end)]) for end in ("low", "high"))
+        spread = high - low
+    times, is_shifted = _LEAST_SPREADS, True
+    if is_lag or " − " in series.column:
+        kinds = [rows.kinds[name] for name in series.column.split(" − ")]
+        times, least = _LEAST_SPREADS_OF_TIME, _LEAST_DAYS_S if "date" in kinds else _LEAST_SECONDS
+        # By hours, as a time zone does; and what never differed tells nothing of the times themselves.
+        beside = abs(value - middle) % 3600
+        is_shifted = not is_lag or (
+            max(numbers) > min(numbers) and min(beside, 3600 - beside) <= 300 and rows.is_append
+        )
+    elif rows.kinds.get(series.column) == "string":
+        least = max(2.0, 0.2 * middle)
+    else:
+        least = max(_LEAST_RATIO * abs(middle), 1e-9)
+    if is_shifted and off >= least and off > max(_room(numbers, 4), _FASTER * step, _WEAK * times * spread):
+        yield _Flag(series, middle, value, num, num, Measure.MEDIAN, off <= times * spread)
+
+
+def _has_spread(series: Series, past: _Past) -> bool:
+    return all(len(past.series.get(series._replace(measure=end), ())) >= LEAST_COMMITS for end in ("low", "high"))
+
+
+# which of them are told ----------------------------------------------------------------------------------------------
+
+
+def _told(flags: Iterator[_Flag], past: _Past, rows: CommitRows) -> list[RowFinding]:
+    """One for each column: the first of `_ORDER`, of the rows that explain it."""
+    by_column = defaultdict[str, defaultdict[str, list[_Flag]]](lambda: defaultdict(list))
+    for flag in flags:
+        by_column[flag.series.column][flag.series.measure].append(flag)
+    levels = {c: _explaining(found["middle"], rows) for c, found in by_column.items() if "middle" in found}
+    found = list[RowFinding]()
+    for one, other in combinations(levels, 2):
+        if _are_swapped(levels[one], levels[other]):
+            found.append(replace(_swap(one, other, levels[one]), columns=(one, other)))
+            by_column.pop(one, None)
+            by_column.pop(other, None)
+    for column, some in levels.items():
+        if some[0].is_weak and column in by_column and not _factor(some[0].series, past, rows):
+            del by_column[column]["middle"]
+    paired = {name for column in by_column if " − " in column for name in column.split(" − ")}
+    for column, measures in by_column.items():
+        if "middle" in measures and _factor(levels[column][0].series, past, rows):
+            found.append(replace(_finding(column, levels[column], past, rows), columns=(column,)))
+            continue
+        measure = next((each for each in _ORDER if each in measures), None)
+        if measure == "lag" and column in paired:
+            continue
+        if measure is not None:
+            told = _finding(column, _explaining(measures[measure], rows), past, rows)
+            found.append(replace(told, columns=(*column.split(" − "),)))
+    return _of_one_cause(found)
+
+
+def _of_one_cause(found: Sequence[RowFinding]) -> list[RowFinding]:
+    """Columns to which the same happened in as many rows are one finding, of the first of them."""
+    told = list[RowFinding]()
+    for each in found:
+        same = [
+            one
+            for one in told
+            if (one.kind, bool(one.repair)) == (each.kind, bool(each.repair))
+            and abs(one.rows - each.rows) <= 0.1 * max(one.rows, each.rows)
+        ]
+        if not same:
+            told.append(each)
+            continue
+        one = same[0]
+        told[told.index(one)] = replace(one, columns=(*one.columns, *each.columns))
+    return [
+        replace(one, after=f"{one.after} (as {', '.join(one.columns[1:4])})")
+        if len(one.columns) > 1 and one.kind is not Measure.SWAPPED and " − " not in one.subject
+        else one
+        for one in told
+    ]
+
+
+def _explaining(flags: Sequence[_Flag], rows: CommitRows) -> list[_Flag]:
+    """Those of one group column that leaves other values untouched, with nearly all hurt rows in the fewest; else that
+    of all rows; else the largest."""
+    if flags[0].series.measure == "value":
+        return [max(flags, key=lambda flag: flag.hurt)]
+    by_group = defaultdict[str, list[_Flag]](list)
+    for flag in flags:
+        by_group[flag.series.group].append(flag)
+    of_all = by_group.pop("", [])
+    hurt = max(sum(flag.hurt for flag in some) for some in (*by_group.values(), of_all))
+    candidates = list[list[_Flag]]()
+    for group, some in by_group.items():
+        named = {flag.series.value for flag in some}
+        rest = [num for (of, value), num in rows.counts.items() if of == group and value not in named and num >= _FEW]
+        covered, num = sum(flag.hurt for flag in some), sum(flag.rows for flag in some)
+        is_apart = covered / num >= _APART * hurt / max(1, rows.num_rows)
+        if rest and covered >= _NEARLY_ALL * hurt and is_apart:
+            candidates.append(some)
+    if candidates:
+        return min(candidates, key=lambda some: (sum(flag.rows for flag in some), len(some)))
+    return of_all or [max(flags, key=lambda flag: flag.hurt)]
+
+
+def _finding(column: str, flags: Sequence[_Flag], past: _Past, rows: CommitRows) -> RowFinding:
+    first, hurt = max(flags, key=lambda flag: flag.hurt), sum(flag.hurt for flag in flags)
+    series, name, where, repair = first.series, plain_name(column), _where(flags), ""
+    if series.measure == "value":
+        return _of_value(column, first, past, rows)
+    if first.measure is not Measure.MEDIAN:
+        kind, subject, middle = first.measure, column, series._replace(measure="middle")
+        level, known = rows.values.get(middle), past.series.get(middle)
+        if kind is Measure.NEGATIVE and level and known and 0.5 <= -level / (median(known) or 1.0) <= 2:
+            repair = f"{name} = -{name}"
+        own = hurt_by(kind, column) if first.after > first.before else ""
+        if kind is Measure.ONE_VALUE:
+            is_number = rows.kinds[column] not in ("string", *TIMES)
+            subject = own = f"{name} = {rows.modes[column] if is_number else quoted_text(rows.modes[column])}"
+        where = " AND ".join(part for part in (where, own) if part)
+        return RowFinding(kind, subject, percent(first.before), percent(first.after), hurt, where, repair)
+    if series.measure == "lag" or " − " in column:
+        by = first.after - first.before
+        subject = column if " − " in column else f"{column}, beside other rows"
+        change = f"{_span(first.after)} ({'+' if by > 0 else '−'}{duration_text(abs(by))})"
+        return RowFinding(Measure.MEDIAN, subject, _span(first.before), change, hurt, where)
+    after = figure_text(first.after)
+    if rows.kinds[column] == "string":
+        return RowFinding(Measure.LENGTH, column, f"{figure_text(first.before)} characters", after, hurt, where)
+    if not 0.5 <= abs(first.before) <= 2 and 0.8 <= first.before * first.after <= 1.25:
+        after, repair = f"{after} (1 / x)", f"{name} = 1 / {name}"
+    elif factor := _factor(series, past, rows):
+        by, sign, back = (factor, "×", "/") if factor >= 1 else (1 / factor, "/", "*")
+        after, repair = f"{after} ({sign} {by:,.6g})", f"{name} = {name} {back} {by:.6g}"
+    return RowFinding(Measure.MEDIAN, column, figure_text(first.before), after, hurt, where, repair)
+
+
+def _of_value(column: str, flag: _Flag, past: _Past, rows: CommitRows) -> RowFinding:
+    """One that is gone or took over; where another came with as many rows, or differs in its spelling alone, that."""
+    name, value = plain_name(column), flag.series.value
+    came = {
+        series.value: share
+        for series, share in rows.values.items()
+        if series.column == column and series.measure == "value" and series not in past.series
+    }
+    if flag.after < flag.before:
+        for other, share in came.items():
+            if re.sub(r"\d+", "", other) == re.sub(r"\d+", "", value) != value:  # a number of its own, as of a day
+                continue
+            is_spelt = other.strip().casefold() == value.strip().casefold()
+            if is_spelt or (len(came) == 1 and 0.7 <= share / flag.before <= 1.4):
+                where, repair = f"{name} = {quoted_text(other)}", f"{name} = {quoted_text(value)}"
+                kind = Measure.SPELLING if is_spelt else Measure.VALUE
+                num = round(share * rows.num_rows)
+                return RowFinding(kind, column, quoted_text(value), quoted_text(other), num, where, repair)
+    is_text = rows.kinds[column] == "string"
+    shown = f"{name} = {quoted_text(value) if is_text else value}"
+    where = shown if flag.after > flag.before else ""
+    return RowFinding(Measure.VALUE, shown, percent(flag.before), percent(flag.after), flag.hurt, where)
+
+
+def _span(seconds: float) -> str:
+    return f"{'−' if seconds < 0 else ''}{duration_text(abs(seconds))}"
+
+
+def _where(flags: Sequence[_Flag]) -> str:
+    group, values = flags[0].series.group, sorted(flag.series.value for flag in flags)
+    if not group:
+        return ""
+    name, listed = plain_name(group), [quoted_text(value) for value in values]
+    return f"{name} = {listed[0]}" if len(listed) == 1 else f"{name} IN ({', '.join(listed)})"
+
+
+def _factor(series: Series, past: _Past, rows: CommitRows) -> float | None:
+    """By what all quantiles were multiplied: a round number, or any where they agree well."""
+    ratios = list[float]()
+    if rows.kinds.get(series.column) not in NUMBERS:
+        return None
+    for measure in ("low", "middle", "high"):
+        each = series._replace(measure=measure)
+        before, after = median(past.series[each]), rows.values.get(each, 0.0)
+        if before and after / before > 0:
+            ratios.append(after / before)
+    if len(ratios) < 2 or max(ratios) > 1.6 * min(ratios):
+        return None
+    middle = math.exp(sum(map(math.log, ratios)) / len(ratios))
+    nice = next((nice for n in _NICE for nice in (n, 1 / n) if 0.75 <= middle / nice <= 1.33), None)
+    is_sure = len(ratios) == 3 and max(ratios) <= _AGREE * min(ratios) and max(middle, 1 / middle) >= _LEAST_FACTOR
+    return nice or (float(f"{middle:.2g}") if is_sure else None)
+
+
+def _are_swapped(some: Sequence[_Flag], others: Sequence[_Flag]) -> bool:
+    """Whether each column holds what the other held, in the same rows."""
+    (one, *_), (other, *_) = some, others
+    if one.measure is not Measure.MEDIAN or other.measure is not Measure.MEDIAN or _where(some) != _where(others):
+        return False
+    return all(abs(a.after - b.before) <= 0.1 * abs(a.before - b.before) for a, b in ((one, other), (other, one)))
+
+
+def _swap(column: str, other: str, flags: Sequence[_Flag]) -> RowFinding:
+    names = [plain_name(column), plain_name(other)]
+    repair = f"{names[0]} = {names[1]}, {names[1]} = {names[0]}"
+    hurt = sum(flag.hurt for flag in flags)
+    return RowFinding(
+        Measure.SWAPPED, f"{column} and {other}", "each its own", "each the other's", hurt, _where(flags), repair
+    )
