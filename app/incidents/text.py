@@ -52,7 +52,7 @@ def report_lines(report: IncidentReport) -> list[str]:
     lines.append(f"{things(sum(counts), 'row')} hurt" if counts else "nobody counted the rows that it hurt")
     downstream = ", ".join(report.downstream)
     lines.append(f"Downstream: {downstream}" if downstream else "no stream is known to read it")
-    return [sentence(line) for line in lines]
+    return [sentence(line) for line in (*lines, *(f"left out: {words}" for words in report.left_out))]
 
 
 def incident_markdown(report: IncidentReport, lake: Lake) -> str:

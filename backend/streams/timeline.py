@@ -167,6 +167,7 @@ class IncidentReport:
     findings: tuple[Notice, ...]
     events: tuple[Event, ...]
     downstream: tuple[str, ...]
+    left_out: tuple[str, ...]
 
 
 def load_incident(
@@ -174,14 +175,16 @@ def load_incident(
 ) -> IncidentReport:
     """Raises `IncidentNotFoundError`."""
     incident, findings, downstream = store.incidents.get(number), list[Notice](), list[str]()
-    events = dict[Event, None]()
+    events, left_out = dict[Event, None](), list[str]()
     until = incident.acted_at if incident.state == "over" else None
     for table in incident.tables:
         ref = TableRef(table.uri, table.name, "")
         happened = load_timeline(lake, store, streams, ref, since=table.since, until=until, now=now)
         events |= dict.fromkeys(event for event in happened.events if event.kind not in ("commit", "batch"))
+        left_out += happened.left_out
         downstream += happened.lanes[happened.lanes.index(table.name) + 1 :]
         noticed = store.noticed.of_table(table.uri, since=table.since, until=LATEST)
         findings += [notice for notice in noticed if notice.key in incident.findings and notice not in findings]
     in_order = sorted(events, key=lambda event: event.at)
-    return IncidentReport(incident, tuple(findings), tuple(in_order), tuple(dict.fromkeys(downstream)))
+    below, missing = (tuple(dict.fromkeys(words)) for words in (downstream, left_out))
+    return IncidentReport(incident, tuple(findings), tuple(in_order), below, missing)

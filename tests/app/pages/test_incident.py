@@ -1,5 +1,6 @@
 """Incidents: opened from a finding, noted, added to, closed; each by its address; the empty list, and the export."""
 
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -109,6 +110,16 @@ def test_whoever_may_not_act_reads_on(jump: Notice, store: ControlStore, monkeyp
     assert "28 rows hurt" in words(app) and "incident_send" not in keys(app.button)
     app = open_page("incident", **{"table": TABLE, "from": 2, "to": 3})
     assert app.button(key="incident_send").disabled
+
+
+def test_a_table_that_is_gone_takes_no_incident_with_it(jump: Notice, orders: Path, store: ControlStore) -> None:
+    opened_one(store)
+    shutil.rmtree(orders)
+    (incident,) = store.incidents.all()
+    told = words(open_page("incident", incident=incident.id))
+    assert "28 rows hurt." in told and "left out: commits of silver/orders: " in told.casefold()
+    report = load_incident(services.lake(), store, (), incident.id, now=datetime.now(UTC))
+    assert "silver/orders cannot be compared: " in incident_markdown(report, services.lake())
 
 
 def test_markdown_has_the_versions_the_changes_and_no_markup_of_others(jump: Notice, store: ControlStore) -> None:
