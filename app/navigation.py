@@ -44,6 +44,7 @@ _GROUPS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("stream", "Stream", ":material/waves:"),
         ("pipeline", "Pipeline", ":material/account_tree:"),
         ("acts", "Acts", ":material/build:"),
+        ("incident", "Incidents", ":material/emergency:"),
     ),
 }
 
@@ -77,6 +78,13 @@ def page_link(page: str, label: str, params: Params | None = None, *, icon: str 
 def table_link(table: str, label: str | None = None, params: Params | None = None, *, page: str = "table") -> None:
     """A link to a page of a table."""
     page_link(page, label or table, {state.TABLE: table, **(params or {})})
+
+
+def incident_link(table: str, good: int | None, bad: int) -> None:
+    """Beside a finding of the commit `bad`: to the incident about it, or to where one is opened. `good`: the last good
+    version."""
+    params: Params = {state.TABLE: table, state.FROM: good, state.TO: bad}
+    page_link("incident", "Open an incident…", params, icon=":material/emergency:")
 
 
 def query_link(statement: str) -> None:

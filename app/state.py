@@ -92,6 +92,7 @@ TILE = "tile"
 # acts on tables and streams
 ACT = "act"
 ACTS_OF = "of"
+INCIDENT = "incident"
 # streams
 PIPELINE = "pipeline"
 WINDOW = "window"

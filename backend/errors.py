@@ -179,5 +179,11 @@ class JobNotFoundError(JobError):
     exit_code = 3
 
 
+class IncidentNotFoundError(LakehouseError):
+    """No incident has this number."""
+
+    exit_code = 3
+
+
 class StoreError(LakehouseError):
     """The control store did not answer as expected."""

@@ -10,12 +10,13 @@ from typing import Annotated
 import typer
 
 from app import services
-from app.cli.commands import AsJson, OneOrAll, Reason, TableName
+from app.cli.commands import AsJson, DryRun, OneOrAll, Reason, TableName
 from app.cli.lake import opened
 from app.cli.output import Document, only, print_json, print_list, say
 from app.cli.store import NO_HOST_HINT, is_host_alive, judgements_and_hosts, required_store
 from app.columns import Column
 from app.ui.view.theme import state_text
+from app.ui.view.words import sentence
 from backend.expectations.model import (
     ExpectationKind,
     Judgement,
@@ -101,29 +102,33 @@ def expect(
     condition: Annotated[str, typer.Argument(metavar="CONDITION", help="What holds, as for `weir bisect --assert`.")],
     no_more: Annotated[bool, typer.Option("--no-more", help="Take it back.")] = False,
     reason: Reason = "",
+    dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Keeps or takes back what a person expects, which is judged at once; raises `QueryError` for a condition that no
     host could judge."""
-    from backend.expectations.looks import judged_now  # with DuckDB, which a list does without
+    from backend.expectations.looks import Looks, hindsight_text, judged_now  # with DuckDB, which a list does without
 
     lake, ref = opened(name)
     store, actor, now, host = required_store(), services.actor(), services.now(), services.settings().host
     expected = TableExpectation(ref.uri, ref.name, ExpectationKind.HOLDS, condition=condition.strip())
-    document: Document = {"table": ref.name, "uri": ref.uri, "expectation": expected.name, "is_expected": not no_more}
-    document |= dict.fromkeys(("state", "found", "version"))
+    is_expected, verb = not (no_more or dry_run), "would be" if dry_run else "is"
+    document: Document = {"table": ref.name, "uri": ref.uri, "expectation": expected.name, "is_expected": is_expected}
+    document |= dict.fromkeys(("state", "found", "version", "past"))
     if no_more:
-        store.expect_no_more(expected, actor=actor, reason=reason, now=now)
-        lines = [f"{ref.name}: {expected.condition} is no longer expected."]
+        if not dry_run:
+            store.expect_no_more(expected, actor=actor, reason=reason, now=now)
+        lines = [f"{ref.name}: {expected.condition} {verb} no longer expected."]
     else:
         check_condition(expected.condition, lake.snapshot(ref))
-        store.expect_by_hand(expected, actor=actor, reason=reason, now=now)
-        judgement = judged_now(lake, expected, max_bytes=host.keys_max_bytes, now=now)
+        if not dry_run:
+            store.expect_by_hand(expected, actor=actor, reason=reason, now=now)
+        judgement, past = judged_now(Looks(lake, host.keys_max_bytes), expected, now=now)
         found = found_text(judgement, now)
-        document |= {"state": judgement.state, "found": found, "version": judgement.finding.version}
+        document |= {"state": judgement.state, "found": found, "version": judgement.finding.version, "past": past}
         lines = [
-            f"{ref.name}: {expected.condition} is expected from now on.",
-            f"{state_text(judgement.state)} now: {found}.",
+            f"{ref.name}: {expected.condition} {verb} expected from now on.",
+            f"{state_text(judgement.state)} now: {found}. {sentence(hindsight_text(past, now))}",
             f"A host judges it every {duration_text(host.expectations_interval_s)}: `weir expectations {ref.name}`.",
         ]
         if not is_host_alive(store.hosts(now=now)):

@@ -206,10 +206,15 @@ def seen(
     reason: Reason = "",
 ) -> None:
     (lake, ref), store, now = opened(name), required_store(), services.now()
-    found = [notice for notice in _judged(_looks(lake), ref, now - BACK) if notice.version == version]
+    found = notices_at(lake, ref, version)
     told = store.noticed.seen(ref.uri, version, actor=services.actor(), reason=reason, now=now, told=found)
     for notice in told:
         say(f"Told no more: {notice_text(notice)}.")
+
+
+def notices_at(lake: Lake, ref: TableRef, version: int) -> list[Notice]:
+    """Of one commit, as it is judged here."""
+    return [each for each in _judged(_looks(lake), ref, services.now() - BACK) if each.version == version]
 
 
 def _looks(lake: Lake) -> NoticeLooks:

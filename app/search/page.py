@@ -172,6 +172,8 @@ def _links(opened: OpenTable, result: Bisection) -> None:
         navigation.table_link(
             name, f"Can v{result.good_seen} be restored?", {state.AT: result.good_seen}, page="versions"
         )
+        if not result.is_mended:
+            navigation.incident_link(name, result.last, to)
 
 
 def _candidates(result: Bisection, streams: Mapping[str, str]) -> None:

@@ -11,6 +11,7 @@ from datetime import timedelta
 import streamlit as st
 
 from app import cache, errors, navigation, services, state, viewer
+from app.services import once
 from app.summary.data import profile, rows
 from app.summary.view import summary as view
 from app.ui import dialogs, figures, lists
@@ -18,7 +19,7 @@ from app.ui.lake import OpenTable
 from app.ui.live import live, newest
 from app.ui.view.words import PAGE_ROWS, KeyFigure, linked, markdown_safe, sentence
 from app.ui.work import spinner
-from backend.expectations.looks import judged_now
+from backend.expectations.looks import Looks, hindsight_text, judged_now
 from backend.expectations.model import ExpectationKind, Judgement, TableExpectation, expected_text, found_text
 from backend.format import ago, ago_short, duration_text, moment_help, things, utc_text
 from backend.health.rules import gain_in
@@ -32,6 +33,7 @@ from backend.streams.graph import build_graph, lineage, streams_reached
 
 EXPECT = "expect"  # the dialog
 RECENT_COMMITS = 20
+_looks = once(lambda: Looks(services.lake(), services.settings().host.keys_max_bytes))
 
 
 def summary(opened: OpenTable) -> None:
@@ -149,8 +151,9 @@ def _expect(expected: TableExpectation) -> None:
         host, now = services.settings().host, services.now()
         if not expected.by:
             with st.spinner("Judging it at the latest version …"):
-                judgement = judged_now(services.lake(), expected, max_bytes=host.keys_max_bytes, now=now)
+                judgement, past = judged_now(_looks(), expected, now=now)
             st.markdown(f"{figures.state_mark(judgement.state)} {markdown_safe(sentence(found_text(judgement, now)))}")
+            st.markdown(f"**{sentence(hindsight_text(past, now))}**")
             st.caption(f"A host judges it again every {duration_text(host.expectations_interval_s)}.")
         if reason := dialogs.reason(EXPECT, label=_label(expected)):
             store = services.store()

@@ -17,7 +17,7 @@ from backend.streams.timeline import Event, EventTimeline
 LANE_PX, SLOTS = 40, 160  # height of a lane; marks of one kind side by side
 _MARKS = {  # symbol, and the state whose colour it has
     "start": ("triangle-right", "RUNNING"), "stop": ("square", "STOPPED"), "act": ("pentagon", "NOTE"),
-    "failure": ("cross", "FAILED"), "notice": ("hexagram", "WARNING"),
+    "failure": ("cross", "FAILED"), "notice": ("hexagram", "WARNING"), "note": ("star", "NOTE"),
 }  # fmt: skip
 
 

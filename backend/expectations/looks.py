@@ -7,7 +7,7 @@ FOREIGN KEY. OPTIMIZE, VACUUM and properties are no data: the log marks what cha
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 
@@ -31,6 +31,7 @@ from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
 from backend.lake.table.schema import column_names, spelled
 from backend.search.condition import Judge, verdict_text
+from backend.sql.numbers import spread
 from backend.sql.session import CancelToken, session
 from backend.work import Stopped
 
@@ -41,13 +42,43 @@ COMMITS_AT_ONCE = 1_000
 MOST_COMMITS = 200_000
 
 
+PAST, MOST_PAST = timedelta(days=7), 200  # by which an expectation is tried, and versions of it
 FIRST_LOOK_S = 30.0  # so long a person waits who is about to expect something
 
 
-def judged_now(lake: Lake, expected: TableExpectation, *, max_bytes: int, now: datetime) -> Judgement:
-    """What one look finds, before any host has judged it; nothing is kept."""
-    finding = Looks(lake, max_bytes).look(expected, None, CancelToken(FIRST_LOOK_S), now=now)
-    return Judgement(expected, finding, "", now)
+@dataclass(frozen=True, slots=True)
+class Hindsight:
+    """How often an expectation would have fired since then, and for how long at most, by `judged` of the `versions`."""
+
+    fired: int
+    longest_s: float
+    judged: int
+    versions: int
+    since: datetime
+
+
+def judge_past(
+    findings: Sequence[tuple[datetime, State]], versions: int, *, since: datetime, now: datetime
+) -> Hindsight:
+    """`findings`: of versions and when they were committed, oldest first; each holds until the next."""
+    since, fired, longest, began = max(since, findings[0][0]), 0, timedelta(), None
+    for at, state in (*findings, (now, State.MET)):
+        if state is State.BROKEN and began is None:
+            fired, began = fired + 1, max(at, since)
+        elif state is State.MET and began:
+            longest, began = max(longest, at - began), None
+    return Hindsight(fired, longest.total_seconds(), len(findings), versions, since)
+
+
+def hindsight_text(past: Hindsight | None, now: datetime) -> str:
+    """ "would have fired 3 times in 7 d, longest 40 min"."""
+    if past is None:
+        return "what it would have done is not known: no former version can be judged"
+    is_cut, span = past.judged < past.versions, duration_text(round((now - past.since).total_seconds()))
+    often = ("at least " if is_cut else "") + ("once" if past.fired == 1 else f"{past.fired:,} times")
+    fired = f"have fired {often} in {span}, longest {duration_text(round(past.longest_s))}"
+    by = f" (by {past.judged:,} of {past.versions:,} versions)" if is_cut else ""
+    return f"would {fired if past.fired else f'never have fired in {span}'}{by}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +171,20 @@ class Looks:
         since, rows = None if verdict.holds else table.committed_at, verdict.violations
         return Finding(state, verdict_text(verdict), since, version, broken_rows=rows, seen=seen)
 
+    def hindsight(self, expected: TableExpectation, token: CancelToken, *, now: datetime) -> Hindsight | None:
+        """What a condition would have done with versions of the last `PAST`, the newest first until one cannot be
+        judged or the token's time is over; of too many some, evenly spread. None where none can be judged."""
+        ref, since, versions, findings = _ref(expected.uri, expected.table), now - PAST, range(0), []
+        with suppress(LakehouseError):
+            versions = range(self.lake.version_at(ref, since) or 0, self.lake.latest_version(ref) + 1)
+            for version in reversed(spread([(versions[0], versions[-1])], MOST_PAST)):
+                table = self.lake.snapshot(ref, version)
+                token.check()
+                if expected.condition and table.committed_at and table.size_bytes <= self.max_bytes:
+                    findings.append((table.committed_at, self._condition(expected.condition, table, token, {}).state))
+        known = [finding for finding in reversed(findings) if finding[1] is not State.UNKNOWN]
+        return judge_past(known, len(versions), since=since, now=now) if known else None
+
     def _changed_last(self, ref: TableRef) -> tuple[Snapshot, str, int]:
         """The table now, its id, and the version that changed its rows last: an OPTIMIZE is no reason to judge anew."""
         version = last_data(self.lake, ref).version
@@ -173,6 +218,12 @@ class Looks:
             examples = row_cells(connection.sql(most_first).to_arrow_table())
             texts = tuple(cut(", ".join(map(value_text, row.values()))) for row in examples)
         return int(num_keys), int(num_rows), texts
+
+
+def judged_now(looks: Looks, expected: TableExpectation, *, now: datetime) -> tuple[Judgement, Hindsight | None]:
+    """What one look finds before any host has judged it, and what it would have done; nothing is kept."""
+    finding = looks.look(expected, None, CancelToken(FIRST_LOOK_S), now=now)
+    return Judgement(expected, finding, "", now), looks.hindsight(expected, CancelToken(FIRST_LOOK_S / 3), now=now)
 
 
 def _ref(uri: str, name: str) -> TableRef:

@@ -23,7 +23,7 @@ from backend.lake.model import Pin, TableRef
 from backend.search.notice import Key, Notice
 from backend.sql.saved import Chart, SavedQuery, audit_text, require_name
 from backend.store import audit, leases
-from backend.store.engine import Database, insert, upsert
+from backend.store.engine import Database, insert, upsert, writing
 from backend.store.jobs import ASKING, unfinished_act
 from backend.store.schema import fetch, row_of, table_expectation
 from backend.store.schema import notice as notice_table
@@ -40,56 +40,57 @@ _OPEN = notice_table.c.mended_at.is_(None), notice_table.c.seen_by == ""
 # pins ----------------------------------------------------------------------------------------------------------------
 
 
+def add_pin(
+    connection: Connection, ref: TableRef, version: int, *, actor: Actor, reason: str, now: datetime, name: str = "",
+    until: datetime | None = None,
+) -> Pin:  # fmt: skip
+    """`until`: when it ends by itself. Raises `StreamRefusedError` for a version that is pinned already, for a name
+    that another one has, and while a VACUUM of the table is under way; `VersionFormatError` for what is no name."""
+    called = check_name(name) if name.strip() else None
+    if until is not None and until <= now:
+        raise StreamRefusedError(f"the pin would end at {utc_text(until)}, which has passed")
+    leases.lock(connection, ASKING)
+    pins = pins_of(connection, ref)
+    if taken := next((pin for pin in pins.values() if called and pin.name == called), None):
+        raise StreamRefusedError(
+            f"{called!r} names v{taken.version} of {ref.name} already",
+            hint=f"take another name, or unpin that one: weir unpin {ref.name} {taken.version}",
+        )
+    if before := pins.get(version):
+        raise StreamRefusedError(
+            f"v{version} of {ref.name} is pinned already, by {before.actor}: {before.reason}",
+            hint=f"to give another reason, unpin it first: weir unpin {ref.name} {version}",
+        )
+    act = unfinished_act(connection, ref.name, of_table=True)
+    if act is not None and act.kind is JobKind.VACUUM:
+        raise StreamRefusedError(
+            f"pin {ref.name}: a VACUUM of this table is running", hint="`weir jobs` says how far that is"
+        )
+    made = Pin(ref.uri, version, actor.name, reason.strip(), now, called, until)
+    outcome = f"v{version}{f' as {called}' if called else ''}{f', until {utc_text(until)}' if until else ''}"
+    audit.admit(connection, Access(actor, ref.name, "pin", reason), now=now, outcome=outcome)
+    connection.execute(sa.insert(pin_table).values(row_of(made)))
+    return made
+
+
+def pins_of(connection: Connection, ref: TableRef) -> Mapping[int, Pin]:
+    """By version."""
+    query = sa.select(pin_table).where(pin_table.c.uri == ref.uri).order_by(pin_table.c.version)
+    return {pin.version: pin for pin in fetch(connection, Pin, query)}
+
+
 @dataclass(frozen=True, slots=True)
 class Pins:
     """Versions of tables that a person keeps readable, and why."""
 
     _database: Database
 
-    def add(
-        self,
-        ref: TableRef,
-        version: int,
-        *,
-        actor: Actor,
-        reason: str,
-        now: datetime,
-        name: str = "",
-        until: datetime | None = None,
-    ) -> Pin:
-        """`until`: when it ends by itself. Raises `StreamRefusedError` for a version that is pinned already, for a name
-        that another one has, and while a VACUUM of the table is under way; `VersionFormatError` for what is no name."""
-        called = check_name(name) if name.strip() else None
-        if until is not None and until <= now:
-            raise StreamRefusedError(f"the pin would end at {utc_text(until)}, which has passed")
-        with self._database.writing() as connection:
-            leases.lock(connection, ASKING)
-            pins = _pins(connection, ref)
-            if taken := next((pin for pin in pins.values() if called and pin.name == called), None):
-                raise StreamRefusedError(
-                    f"{called!r} names v{taken.version} of {ref.name} already",
-                    hint=f"take another name, or unpin that one: weir unpin {ref.name} {taken.version}",
-                )
-            if before := pins.get(version):
-                raise StreamRefusedError(
-                    f"v{version} of {ref.name} is pinned already, by {before.actor}: {before.reason}",
-                    hint=f"to give another reason, unpin it first: weir unpin {ref.name} {version}",
-                )
-            act = unfinished_act(connection, ref.name, of_table=True)
-            if act is not None and act.kind is JobKind.VACUUM:
-                raise StreamRefusedError(
-                    f"pin {ref.name}: a VACUUM of this table is running", hint="`weir jobs` says how far that is"
-                )
-            made = Pin(ref.uri, version, actor.name, reason.strip(), now, called, until)
-            outcome = f"v{version}{f' as {called}' if called else ''}{f', until {utc_text(until)}' if until else ''}"
-            audit.admit(connection, Access(actor, ref.name, "pin", reason), now=now, outcome=outcome)
-            connection.execute(sa.insert(pin_table).values(row_of(made)))
-            return made
+    add = writing(add_pin)
 
     def remove(self, ref: TableRef, version: int, *, actor: Actor, reason: str, now: datetime) -> Pin:
         """The pin as it was; raises `StreamRefusedError` where there is none."""
         with self._database.writing() as connection:
-            pins = _pins(connection, ref)
+            pins = pins_of(connection, ref)
             if version not in pins:
                 known = ", ".join(f"v{pinned}" for pinned in pins)
                 raise StreamRefusedError(
@@ -105,12 +106,7 @@ class Pins:
     def of_table(self, ref: TableRef) -> list[Pin]:
         """By version."""
         with self._database.reading() as connection:
-            return list(_pins(connection, ref).values())
-
-
-def _pins(connection: Connection, ref: TableRef) -> Mapping[int, Pin]:
-    query = sa.select(pin_table).where(pin_table.c.uri == ref.uri).order_by(pin_table.c.version)
-    return {pin.version: pin for pin in fetch(connection, Pin, query)}
+            return list(pins_of(connection, ref).values())
 
 
 # notices -------------------------------------------------------------------------------------------------------------
@@ -137,9 +133,7 @@ class Noticed:
         """What is open of a version needs nobody any more; raises `StreamRefusedError` where nothing is. `told`: what
         the page told of it, which no host may know."""
         with self._database.writing() as connection:
-            for notice in told:
-                made = insert(connection, notice_table).values(**row_of(notice), noticed_at=now)
-                connection.execute(made.on_conflict_do_nothing())
+            note_notices(connection, told, now=now)
             where = notice_table.c.uri == uri, notice_table.c.version == version, *_OPEN
             open_ones = fetch(connection, Notice, sa.select(notice_table).where(*where))
             if not open_ones:
@@ -170,6 +164,13 @@ class Noticed:
         """Forgets what was noticed before then."""
         with self._database.writing() as connection:
             return int(connection.execute(sa.delete(notice_table).where(notice_table.c.noticed_at < before)).rowcount)
+
+
+def note_notices(connection: Connection, notices: Iterable[Notice], *, now: datetime) -> None:
+    """Keeps those that no host knows."""
+    for notice in notices:
+        made = insert(connection, notice_table).values(**row_of(notice), noticed_at=now)
+        connection.execute(made.on_conflict_do_nothing())
 
 
 # saved queries -------------------------------------------------------------------------------------------------------

@@ -239,6 +239,7 @@ notice = sa.Table(
     *_columns(Notice, key=["uri", "version", "kind", "subject"]),
     sa.Column("noticed_at", UtcDateTime, nullable=False),
 )
+incident = sa.Table("incident", metadata, _number(), sa.Column("body", sa.JSON, nullable=False))  # all but its number
 pin = sa.Table(
     "pin", metadata, *_columns(Pin, key=["uri", "version"]), sa.Index("ix_pin_name", "uri", "name", unique=True)
 )

@@ -21,6 +21,7 @@ from backend.settings import Settings
 from backend.store import annotations, audit, batches, leases, schema, streams
 from backend.store.annotations import Noticed, Pins, SavedQueries, WebhookDeliveries
 from backend.store.engine import Database, migrate, reading, writing
+from backend.store.incidents import Incidents
 from backend.store.jobs import Jobs
 from backend.store.notices import Notices, NoticeTopic
 from backend.stream_model.stream import Action, Desired, HostHeartbeat, Lease
@@ -39,6 +40,7 @@ class ControlStore:
         self.pins = Pins(self._database)
         self.saved = SavedQueries(self._database)
         self.noticed = Noticed(self._database)
+        self.incidents = Incidents(self._database)
         self.told = WebhookDeliveries(self._database)
         self._host_streams = leases.Names(100)
 

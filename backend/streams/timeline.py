@@ -14,7 +14,8 @@ from backend.lake.history.history import look_back, stream_of
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from backend.lake.storage.folder import normal_uri
-from backend.search.notice import notice_text
+from backend.search.notice import Notice, notice_text
+from backend.store.incidents import Incident
 from backend.store.schema import EPOCH, LATEST
 from backend.store.store import ControlStore
 from backend.stream_model.progress import is_batch
@@ -28,7 +29,7 @@ MOST_COMMITS, MOST_BATCHES, MOST_ACTS = 1_000, 500, 1_000  # of one table or str
 MOST_AROUND = 12  # tables and streams on each side
 _MINUTES = timedelta(days=2)  # of a longer time, many batches are added up per hour
 
-Kind = Literal["commit", "batch", "start", "stop", "act", "failure", "notice"]
+Kind = Literal["commit", "batch", "start", "stop", "note", "act", "failure", "notice"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,8 @@ def load_timeline(
             left_out.append(f"acts of {lane} before {utc_text(acts[-1].at)}")
         for act in acts:
             what = f"{act.action} by {act.actor}: {act.reason}{act.detail and f' ({act.detail})'}"
-            events.append(Event(act.at, lane, "failure" if act.action.endswith(" failed") else "act", what))
+            kind: Kind = "note" if act.action == "note on incident" else "act"
+            events.append(Event(act.at, lane, "failure" if act.action.endswith(" failed") else kind, what))
         for notice in store.noticed.of_table(node, since=since, until=end) if store else ():
             what = notice_text(notice) + ("" if notice.mended_at is None else f"; mended at v{notice.mended_at}")
             events.append(Event(notice.committed_at or since, lane, "notice", what, version=notice.version))
@@ -151,3 +153,38 @@ def _of_stream(
         batch = "" if failure.batch_id is None else f" in batch {failure.batch_id}"
         what = f"{failure.error_class}{batch}: {cut(failure.message, 300)}"
         yield Event(failure.failed_at, lane, "failure", what)
+
+
+# an incident ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentReport:
+    """An incident, its notices as hosts judge them now, what happened since then around its tables, oldest first and
+    without commits and batches, and the tables and streams downstream."""
+
+    incident: Incident
+    findings: tuple[Notice, ...]
+    events: tuple[Event, ...]
+    downstream: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+def load_incident(
+    lake: Lake, store: ControlStore, streams: Sequence[StreamStatus], number: int, *, now: datetime
+) -> IncidentReport:
+    """Raises `IncidentNotFoundError`."""
+    incident, findings, downstream = store.incidents.get(number), list[Notice](), list[str]()
+    events, left_out = dict[Event, None](), list[str]()
+    until = incident.acted_at if incident.state == "over" else None
+    for table in incident.tables:
+        ref = TableRef(table.uri, table.name, "")
+        happened = load_timeline(lake, store, streams, ref, since=table.since, until=until, now=now)
+        events |= dict.fromkeys(event for event in happened.events if event.kind not in ("commit", "batch"))
+        left_out += happened.left_out
+        downstream += happened.lanes[happened.lanes.index(table.name) + 1 :]
+        noticed = store.noticed.of_table(table.uri, since=table.since, until=LATEST)
+        findings += [notice for notice in noticed if notice.key in incident.findings and notice not in findings]
+    in_order = sorted(events, key=lambda event: event.at)
+    below, missing = (tuple(dict.fromkeys(words)) for words in (downstream, left_out))
+    return IncidentReport(incident, tuple(findings), tuple(in_order), below, missing)

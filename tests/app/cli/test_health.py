@@ -102,6 +102,11 @@ def test_a_person_expects_a_condition_and_takes_it_back(weir: Weir, lake: Path, 
     (line,) = weir("expectations", "silver/orders", "--json").document
     assert (line["condition"], line["why"], line["reason"]) == ("id >= 0", kept.expectation.why, kept.finding.reason)
 
+    assert (told["past"]["fired"], told["past"]["judged"], told["past"]["versions"]) == (0, 5, 5)
+    tried = weir("expect", "orders", "id < 4", "--dry-run")
+    assert "id < 4 would be expected from now on" in tried.out and "Would have fired once in " in tried.out
+    assert "would be no longer" in weir("expect", "orders", "id >= 0", "--no-more", "--dry-run").out
+    assert [each.expectation.condition for each in store.judgements()] == ["id >= 0"], "nothing was done"
     assert weir("expect", "orders", "amount >= 0").code == 4, "no reason"
     assert weir("expect", "orders", "nothing >= 0", "--reason", "x").code == 2
     assert weir("expect", "nowhere", "id >= 0", "--reason", "x").code == 3

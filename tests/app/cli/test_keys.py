@@ -20,6 +20,8 @@ from backend.access import Actor
 from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
 from backend.jobs.model import JobKind, JobRequest
 from backend.maintenance.clone_and_drop import DroppedTable
+from backend.search.notice import Measure, Notice
+from backend.store.incidents import IncidentTable
 from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog, DataLoss, SourceBacklog
 from backend.stream_model.stream import ExpectationCount, InputKind, Output, Progress, StreamInput
@@ -84,6 +86,10 @@ def world(home: Path, lake: Path, copied: Copied, store: ControlStore, monkeypat
     (lake / ".dropped" / "job-7" / "table" / "_delta_log" / f"{4:020d}.json").write_text("")
     (lake / ".dropped" / "job-7" / "dropped.json").write_text(gone.text())
     copied("risen", lake / "risen")
+    hurt, at = IncidentTable(str(orders), "silver/orders", 3, 4, NOW - timedelta(hours=1)), NOW
+    jump = Notice(str(orders), "silver/orders", 4, Measure.ROWS, "", "1", "9", "", "WRITE", hurt.since)
+    about = {"title": "cents", "table": hurt, "notices": [jump], "pins": False, "actor": Actor("ana"), "now": at}
+    store.incidents.act("open incident", "a bad batch", **about)
     store.jobs.submit(JobRequest(JobKind.DIFF, "orders", "orders 0 4", "{}", Actor("ana"), "a look", 60.0), now=NOW)
 
 

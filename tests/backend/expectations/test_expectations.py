@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from backend.expectations.looks import Looks, last_data, rows_by_day
+from backend.expectations import looks as in_looks
+from backend.expectations.looks import Hindsight, Looks, hindsight_text, judge_past, last_data, rows_by_day
 from backend.expectations.model import (
     ExpectationKind,
     Finding,
@@ -477,3 +478,52 @@ def test_a_condition_on_the_whole_table_and_what_cannot_be_judged(tmp_path: Path
     assert look(condition(path, "count(*) >= 5")).state is State.BROKEN, "all rows are gone"
     none = look(condition(path, "amount > 0"))
     assert (none.state, none.is_early, none.reason) == (State.UNKNOWN, True, "v4 holds no rows")
+
+
+def test_what_a_condition_would_have_done_is_what_its_versions_would_have_been_judged(
+    tmp_path: Path, looks: Looks
+) -> None:
+    path = tmp_path / "lake" / "sales"
+    for amount in (10, 900, 20, 30, 950):  # v1 stays in the table until it is deleted
+        builders.write(path, {"id": [amount], "amount": [amount]})
+    DeltaTable(str(path)).delete("amount >= 900")
+    at = {version: looks.lake.snapshot(ref(path), version).committed_at for version in range(6)}
+    now = at[5] + timedelta(minutes=3)
+    past = looks.hindsight(condition(path, "amount <= 40"), CancelToken(), now=now)
+    assert past == Hindsight(1, (at[5] - at[1]).total_seconds(), 6, 6, at[0])
+    assert looks.hindsight(condition(path, "amount <= 1000"), CancelToken(), now=now).fired == 0
+    late = looks.hindsight(condition(path, "amount > 10"), CancelToken(), now=now)
+    assert (late.fired, late.longest_s) == (1, (now - at[0]).total_seconds()), "it is broken still"
+    assert looks.hindsight(condition(path, "price > 0"), CancelToken(), now=now) is None, "no version has that column"
+    assert looks.hindsight(expectation(path, ExpectationKind.FRESH, within_s=60.0), CancelToken(), now=now) is None
+    assert looks.hindsight(condition(tmp_path / "lake" / "gone", "id > 0"), CancelToken(), now=now) is None
+    assert looks.hindsight(condition(path, "id > 0"), CancelToken(1e-9), now=now) is None, "no time for any"
+    week = looks.hindsight(condition(path, "amount <= 40"), CancelToken(), now=at[5] + timedelta(days=8))
+    assert (week.fired, week.judged, week.versions, week.since) == (0, 1, 1, at[5] + timedelta(days=1))
+
+
+def test_of_many_versions_some_are_tried_evenly_and_it_is_said(
+    tmp_path: Path, looks: Looks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(in_looks, "MOST_PAST", 3)
+    path = tmp_path / "lake" / "sales"
+    for amount in (1, 2, 900, 4, 5):
+        builders.write(path, {"amount": [amount]}, mode="overwrite")
+    past = looks.hindsight(condition(path, "amount <= 40"), CancelToken(), now=datetime.now(UTC))
+    assert (past.fired, past.judged, past.versions) == (1, 3, 5)
+    assert hindsight_text(past, datetime.now(UTC)).startswith("would have fired at least once in ")
+    assert hindsight_text(past, datetime.now(UTC)).endswith(" (by 3 of 5 versions)")
+
+
+def test_each_time_that_it_broke_counts_once_and_an_unknown_end_is_now() -> None:
+    met, broken = State.MET, State.BROKEN
+    states = [(0, met), (10, broken), (20, broken), (50, met), (60, broken), (65, met), (90, broken)]
+    findings = [(NOW + minutes * MINUTE, state) for minutes, state in states]
+    past = judge_past(findings, 7, since=NOW - timedelta(days=6, minutes=60), now=NOW + 100 * MINUTE)
+    assert (past.fired, past.longest_s, past.since) == (3, 2_400.0, NOW)
+    whole = replace(past, since=NOW + 100 * MINUTE - timedelta(days=7))
+    assert hindsight_text(whole, NOW + 100 * MINUTE) == "would have fired 3 times in 7 d, longest 40 min"
+    assert hindsight_text(replace(whole, fired=0), NOW + 100 * MINUTE) == "would never have fired in 7 d"
+    assert hindsight_text(None, NOW).endswith("no former version can be judged")
+    began = judge_past([(NOW - 30 * MINUTE, broken), (NOW, met)], 2, since=NOW - 10 * MINUTE, now=NOW)
+    assert (began.fired, began.longest_s) == (1, 600.0), "of what began before, the part since then"

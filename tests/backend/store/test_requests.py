@@ -3,6 +3,7 @@
 import ast
 import inspect
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -14,6 +15,7 @@ import sqlalchemy as sa
 
 from backend.access import Actor
 from backend.errors import (
+    IncidentNotFoundError,
     OverrideError,
     QueryError,
     SavedQueryNotFoundError,
@@ -30,6 +32,7 @@ from backend.search.notice import Measure
 from backend.sql.saved import Chart, SavedQuery
 from backend.store import schema
 from backend.store.annotations import Noticed, Pins, SavedQueries
+from backend.store.incidents import Incident, IncidentAct, Incidents, IncidentTable
 from backend.store.jobs import Jobs
 from backend.store.store import ControlStore
 from backend.stream_model.stream import Action, DesiredState, StreamState
@@ -211,6 +214,7 @@ REPORTS = {
     Pins: set(),
     SavedQueries: set(),
     Noticed: {"keep", "prune"},
+    Incidents: set(),
 }
 
 Act = Callable[..., object]  # of a store and of who acts, why and when
@@ -230,6 +234,11 @@ def cancelled(store: ControlStore, **who: Any) -> object:
     return store.jobs.cancel(store.jobs.find(JOB.fingerprint).job_id, **who)
 
 
+def of_incident(store: ControlStore, act: IncidentAct, *, reason: str, **who: Any) -> object:
+    table = None if act.startswith(("note", "close")) else IncidentTable(TABLE.uri, TABLE.name, 4, 5, NOW)
+    return store.incidents.act(act, reason, number=1, title="cents", table=table, pins=False, **who)
+
+
 # By the method that writes: each act through it, and the name that the audit trail gives it.
 ACTS: dict[str, dict[str, Act]] = {
     "ControlStore.request_all": {
@@ -246,6 +255,7 @@ ACTS: dict[str, dict[str, Act]] = {
     },
     "ControlStore.expect_no_more": {"expect no more": lambda store, **who: store.expect_no_more(EXPECTED, **who)},
     "SavedQueries.save": {"save query": lambda store, **who: store.saved.save("silver_orders", "SELECT 1", **who)},
+    "Incidents.act": {act: partial(of_incident, act=act) for act in get_args(IncidentAct)},
     "SavedQueries.remove": {"remove query": lambda store, **who: store.saved.remove("silver_orders", **who)},
 }
 EACH = [
@@ -257,13 +267,15 @@ ANN, BEN = Actor("ann"), Actor("ben")
 
 @pytest.fixture
 def acted_on(store: ControlStore, request: pytest.FixtureRequest) -> ControlStore:
-    """A store with a stream, a notice, a job, a pinned version of ann's and what she expects; and where one is to be
-    removed, a saved query."""
+    """A store with a stream, a notice, a job, an incident, a pinned version of ann's and what she expects; and where
+    one is to be removed, a saved query."""
     store.declare([DECLARATION], now=NOW)
     store.pins.add(TABLE, 3, actor=ANN, reason="the audit of May", now=NOW)
     store.noticed.keep([NOTICE], now=NOW)
     store.expect_by_hand(EXPECTED, actor=ANN, reason="a bad batch", now=NOW)
     store.jobs.submit(JOB, now=NOW)
+    hurt = IncidentTable(TABLE.uri, TABLE.name, 2, 3, NOW)
+    store.incidents.act("open incident", "a bad batch", title="nulls", table=hurt, pins=False, actor=ANN, now=NOW)
     if "remove query" in request.node.name:
         store.saved.save("silver_orders", "SELECT 2", actor=ANN, reason="for all", now=NOW)
     return store
@@ -295,6 +307,7 @@ def test_nothing_but_the_store_writes_to_it() -> None:
         "backend/store/store.py",
         "backend/store/annotations.py",
         "backend/store/engine.py",
+        "backend/store/incidents.py",
         "backend/store/jobs.py",
     }
 
@@ -495,6 +508,86 @@ def test_what_no_host_knows_is_seen_as_a_page_told_it_and_what_one_knows_stays_a
     with pytest.raises(StreamRefusedError, match="a reason is required"):
         store.noticed.seen(OTHER_JUMP.uri, 31, actor=ANA, reason="", now=NOW, told=[OTHER_JUMP])
     assert store.noticed.open() == [], "what was refused was not written either"
+
+
+HURT = IncidentTable(ORDERS.uri, ORDERS.name, 30, 31, NOW - timedelta(hours=1))
+
+
+def open_incident(store: ControlStore, table: IncidentTable = HURT, **more: object) -> Incident:
+    asked = {"reason": "half of the orders cost a hundred times as much", "title": "cents for euros", "actor": ANA}
+    asked |= {"act": "open incident", "table": table, "now": NOW} | more
+    return store.incidents.act(asked.pop("act"), asked.pop("reason"), **asked)
+
+
+def test_an_incident_keeps_what_people_say_of_it_until_it_is_over(store: ControlStore) -> None:
+    assert store.incidents.all() == []
+    jump = replace(JUMP, uri=ORDERS.uri)
+    made = open_incident(store, notices=[jump], pins=False)
+    assert (made.state, made.tables, made.findings, made.title) == ("open", (HURT,), (jump.key,), "cents for euros")
+    assert store.incidents.get(made.id) == made and store.noticed.open() == [jump], "which no host knew"
+    assert made.is_about(ORDERS.uri, 31) and not made.is_about(ORDERS.uri, 30) and not made.is_about(OTHER.uri, 31)
+    later = NOW + timedelta(minutes=1)
+    noted = store.incidents.act("note on incident", " paged BO ", number=made.id, actor=BO, now=later)
+    assert noted == replace(made, state="seen", acted_at=later) == store.incidents.get(made.id)
+    second = open_incident(store, replace(HURT, bad=32), pins=False)
+    assert [each.id for each in store.incidents.all()] == [second.id, made.id]
+    over = store.incidents.act("close incident", "divided again", number=second.id, actor=ANA, now=NOW)
+    assert over.state == "over" and not over.is_about(ORDERS.uri, 32)
+    assert [each.id for each in store.incidents.all()] == [made.id, second.id], "what is over comes last"
+    opened = ("ana", "open incident", "half of the orders cost a hundred times as much", ORDERS.name)
+    assert [(entry.actor, entry.action, entry.reason, entry.subject) for entry in store.audit_entries()] == [
+        ("bo", "note on incident", "paged BO", ORDERS.name),
+        ("ana", "close incident", "divided again", ORDERS.name), opened, opened,
+    ]  # fmt: skip
+    assert store.audit_entries()[-1].detail == f"incident {made.id}: cents for euros"
+
+
+def test_a_commit_is_in_one_open_incident_and_another_table_can_be_added_to_it(store: ControlStore) -> None:
+    made = open_incident(store, pins=False)
+    with pytest.raises(StreamRefusedError, match=f"v31 of silver/orders is in incident {made.id}") as refused:
+        open_incident(store)
+    assert refused.value.hint == "cents for euros"
+    other = IncidentTable(OTHER.uri, OTHER.name, None, 0, NOW)
+    both = open_incident(store, other, act="add to incident", number=made.id, notices=[OTHER_JUMP, OTHER_JUMP])
+    assert (both.id, both.tables, both.findings, both.state) == (made.id, (HURT, other), (OTHER_JUMP.key,), "seen")
+    assert [pin.version for pin in store.pins.of_table(OTHER)] == [0], "there is no version before it"
+    store.incidents.act("close incident", "mended", number=made.id, actor=ANA, now=NOW)
+    for act in ("note on incident", "add to incident", "close incident"):
+        with pytest.raises(StreamRefusedError, match=f"incident {made.id} is over"):
+            store.incidents.act(act, "once more", number=made.id, actor=ANA, now=NOW)
+    with pytest.raises(IncidentNotFoundError, match="no incident 99"):
+        store.incidents.act("note on incident", "once more", number=99, actor=ANA, now=NOW)
+    with pytest.raises(IncidentNotFoundError, match="no incident 99"):
+        store.incidents.get(99)
+    assert open_incident(store, pins=False).id == made.id + 1, "the one about it is over"
+
+
+def test_an_incident_pins_its_versions_with_it_or_is_not_opened(store: ControlStore) -> None:
+    store.pins.add(ORDERS, 30, actor=BO, reason="audit of May", now=NOW)
+    made = open_incident(store)
+    pins = {pin.version: pin.reason for pin in store.pins.of_table(ORDERS)}
+    assert pins[30] == "audit of May" and pins[31].startswith(f"incident {made.id}: half of the orders")
+    before = store.audit_entries()
+    vacuum = store.jobs.submit(replace(JOB, kind=JobKind.VACUUM, subject=OTHER.name), now=NOW)
+    with pytest.raises(StreamRefusedError, match="a VACUUM of this table is running"):
+        open_incident(store, IncidentTable(OTHER.uri, OTHER.name, 0, 1, NOW), notices=[OTHER_JUMP])
+    with pytest.raises(StreamRefusedError, match="a reason is required"):
+        open_incident(store, replace(HURT, bad=40), reason=" ")
+    with pytest.raises(StreamRefusedError, match="read-only"):
+        open_incident(store, replace(HURT, bad=40), actor=Actor("eve", "you are read-only here"))
+    assert [each.id for each in store.incidents.all()] == [made.id] and store.noticed.open() == []
+    assert len(store.audit_entries()) == len(before) + 1 and store.pins.of_table(OTHER) == [], "but for the VACUUM"
+    store.jobs.cancel(vacuum.job_id, actor=ANA, reason="first the incident", now=NOW)
+
+
+def test_nobody_loses_what_is_added_where_many_add_at_once(store: ControlStore) -> None:
+    made = open_incident(store, pins=False)
+    tables = [IncidentTable(OTHER.uri, OTHER.name, version, version + 1, NOW) for version in range(8)]
+    with ThreadPoolExecutor(4) as people:
+        list(people.map(
+            lambda table: open_incident(store, table, act="add to incident", number=made.id, pins=False), tables
+        ))  # fmt: skip
+    assert set(store.incidents.get(made.id).tables) == {HURT, *tables}
 
 
 KEY = TableExpectation("s3://lake/orders", "s3://lake/orders", ExpectationKind.UNIQUE, "shop", columns=("a", "b"))
