@@ -1,5 +1,5 @@
 """`weir health|policies|notices`: what needs attention, what policies do about it, which commits did what none before
-them did; `weir seen T VERSION`.
+them did; `weir seen T VERSION`, all of it or one finding.
 
 Rule: judges here and now, by the rules of hosts, and asks nothing of them; a store that is not there leaves streams out
 and says so. A table that cannot be read is named and hides no other.
@@ -196,6 +196,7 @@ NOTICES: Columns[Notice] = (
     Column("Table", lambda notice: notice.table, key="table"),
     Column("When", lambda notice: notice.committed_at, "moment", key="committed_at"),
     Column("What", notice_text),
+    Column("Rows", lambda notice: notice.rows, "count", key="rows", is_optional=True),
     Column("Mended", lambda notice: "" if notice.mended_at is None else f"at v{notice.mended_at}", is_optional=True),
 )
 
@@ -204,11 +205,14 @@ def seen(
     name: TableName,
     version: Annotated[int, typer.Argument(metavar="VERSION", min=0, help="The version of the commit.")],
     reason: Reason = "",
+    finding: Annotated[str, typer.Option(help="Only this one: words of its line in `weir notices`.")] = "",
 ) -> None:
     (lake, ref), store, now = opened(name), required_store(), services.now()
     found = [notice for notice in _judged(_looks(lake), ref, now - BACK) if notice.version == version]
-    told = store.noticed.seen(ref.uri, version, actor=services.actor(), reason=reason, now=now, told=found)
-    for notice in told:
+    for notice in store.noticed.seen(
+        ref.uri, version, lambda notice: finding.lower() in notice_text(notice).lower(), actor=services.actor(),
+        reason=reason, now=now, told=found,
+    ):  # fmt: skip
         say(f"Told no more: {notice_text(notice)}.")
 
 
