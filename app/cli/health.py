@@ -14,7 +14,7 @@ import typer
 from app import services
 from app.cli.commands import TIME, AsJson, OneOrAll, Reason, TableName
 from app.cli.lake import opened
-from app.cli.output import Document, Shapes, only, print_json, print_list, say, shaped, status_line
+from app.cli.output import Shapes, only, print_json, print_list, say, shaped, status_line
 from app.cli.store import BacklogLooks, required_store, streams_and_hosts
 from app.columns import Column, Columns
 from app.health.text import log_sentence, run_text
@@ -35,18 +35,12 @@ from backend.times import parse_time
 
 TOLD_EACH = 50  # tables
 _STYLES = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "", Severity.FINE: "green"}
-_COUNTS = ("num_files", "size_bytes", "small_files", "small_share")
-_FACTS = ("rule", "offenders", "last_optimize", "last_vacuum", "log")
+_FACTS = ("num_files", "size_bytes", "small_files", "small_share", "rule", "offenders", "last_optimize", "last_vacuum")
+_OF_HEALTH = {"name": "ref.name", "uri": "ref.uri", **{key: f"evidence.{key}" for key in (*_FACTS, "log")}}
 _SHAPES: Shapes = {
     AttentionItem: shaped("kind"),
     AttentionGroup: only("severity", "cause", "what", "next_step", "subjects", kind="cause.kind"),
-    TableHealth: shaped(
-        "severity",
-        without=("ref", "evidence"),
-        name="ref.name",
-        uri="ref.uri",
-        **{key: f"evidence.{key}" for key in (*_COUNTS, *_FACTS)},
-    ),
+    TableHealth: shaped("severity", without=("ref", "evidence"), **_OF_HEALTH),
     VersionTotals: shaped("small_share", without=("num_rows",)),
     LogHealth: shaped("commits_since_checkpoint"),
     Notice: shaped(without=("seen_by", "seen_reason")),  # which the store knows
@@ -57,7 +51,6 @@ PLAN = only(
     policy="text", uri="ref.uri", figures="previewed.figures", failures="failures", last_job_id="runs.last.job_id",
     last_state="runs.last.state", last_at="runs.last.requested_at", last_error="runs.last.error",
 )  # fmt: skip
-_OF_ONE_TABLE = ("trend", "trend_truncated")
 
 
 def health(name: OneOrAll = None, as_json: AsJson = False) -> None:
@@ -102,7 +95,9 @@ def _print_all(*, as_json: bool) -> None:
         items = attention(cards, (), (), now=services.now(), settings=settings)
     groups = grouped(items)
     if as_json:
-        shapes = {**_SHAPES, TableHealth: _in_a_list}
+        of_one_alone = "trend", "trend_truncated"  # a table's past takes pages
+        of_table = shaped("severity", without=("ref", "evidence", *of_one_alone), **_OF_HEALTH)
+        shapes = {**_SHAPES, TableHealth: of_table}
         print_json({"attention": items, "attention_groups": groups, "tables": tables}, shapes)
         return
     if not groups:
@@ -119,12 +114,6 @@ def _print_all(*, as_json: bool) -> None:
     name, layer, _, _, files, size, small, _ = table_columns(now, ratio)
     found = health_columns(now, {table.card.ref.uri: table for table in judged})
     print_list((name, *found, files, small, size, layer), [table.card for table in judged])
-
-
-def _in_a_list(health: TableHealth) -> Document:
-    """Without what takes pages for each table: its past."""
-    document = _SHAPES[TableHealth](health)
-    return {key: value for key, value in document.items() if key not in _OF_ONE_TABLE}
 
 
 def _read(names: Mapping[str, str]) -> tuple[list[Table], list[TableHealth]]:

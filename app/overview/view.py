@@ -26,7 +26,7 @@ from backend.expectations.model import Judgement, State
 from backend.format import UNKNOWN, ago, bytes_exact, bytes_text, count_exact, count_text, things
 from backend.health.attention import MOST_NAMES
 from backend.health.health import BACK, NoticedSoFar
-from backend.health.model import AttentionGroup, AttentionItem, Cause, Severity
+from backend.health.model import AttentionGroup, Cause, Severity
 from backend.jobs.model import Job, JobState
 from backend.stream_model.stream import StreamState
 from backend.streams.verdict import StreamStatus
@@ -194,16 +194,14 @@ def group_words(group: AttentionGroup, now: datetime) -> tuple[str, str]:
 
 def news(since: datetime, tables_more: int, groups: Iterable[AttentionGroup], acts: Iterable[Job]) -> list[LinkTarget]:
     """What came since then in a few words, each with where it is told."""
-    links, new = [], dict[Cause, list[AttentionItem]]()
-    for group in groups:
-        if group.cause is not Cause.SLOW_STREAM:  # since when it is slow nobody knows
-            new.setdefault(group.cause, []).extend(item for item in group.items if item.since and item.since > since)
-    for cause, items in new.items():
-        if items:
+    links, new = [], [item for group in groups for item in group.items if item.since and item.since > since]
+    for cause in dict.fromkeys(item.cause for item in new):
+        if cause is not Cause.SLOW_STREAM:  # since when it is slow nobody knows
+            items = tuple(item for item in new if item.cause is cause)
             what = cause.value.replace("no_", "silent_").replace("_", " ")
             words = things(len({(item.subject, item.since) for item in items}), what)
-            group = AttentionGroup(items[0].severity, cause, tuple(items), "", "")
-            links.append(replace(destinations(group)[0], label=words))
+            leads_to, *_ = destinations(AttentionGroup(items[0].severity, cause, items, "", ""))
+            links.append(replace(leads_to, label=words))
     if ended := [act.state for act in acts if act.ended_at and act.ended_at > since]:
         failed = ended.count(JobState.FAILED)
         links.append(LinkTarget("acts", things(len(ended), "act") + (f", {failed:,} failed" if failed else "")))

@@ -17,6 +17,7 @@ from backend.health.model import AttentionGroup, AttentionItem, Cause, Severity
 from backend.health.rules import gain_text, layout_text, merge_gain, severity_of
 from backend.jobs.model import TRIES, RestingPolicy, resting
 from backend.lake.model import TableCard, UnreadableTable
+from backend.lake.storage.folder import normal_uri
 from backend.search.notice import FIRSTS, Measure, Notice, notice_text
 from backend.settings import Settings
 from backend.stream_model.backlog import data_loss_sentence, lost_text
@@ -83,26 +84,31 @@ def attention(
         *_expiring(streams, now, settings),
         *(() if alive else _host_items(beats, streams)),
     ]
-    fed = {_plain(output.uri): s for s in streams for output in s.declaration.outputs}
+    fed = {normal_uri(output.uri): s for s in streams for output in s.declaration.outputs if output.uri}
     names, versions = dict[str, str](), dict[str, int]()
     timed = {each.expectation.uri for each in judgements if each.expectation.kind is ExpectationKind.FRESH}
-    noticed = [
-        one for one in notices if one.kind is not Measure.SILENCE or not (one.uri in timed or _plain(one.uri) in fed)
-    ]
+    noticed = [one for one in notices if one.kind is not Measure.SILENCE or not (one.uri in timed or one.uri in fed)]
     timed |= {notice.uri for notice in noticed if notice.kind is Measure.SILENCE}
     for table in tables:
         names[table.ref.uri] = table.ref.name
         if isinstance(table, UnreadableTable):
-            items.append(_unreadable(table))
+            what, detail = f"Cannot be read: {table.reason}", in_general(table.reason)
+            step = table.hint or "Check that the folder still holds a `_delta_log` and may be read."
+            severity, cause = severity_of(table), Cause.UNREADABLE
+            items.append(AttentionItem(severity, cause, table.ref.name, what, step, detail=detail))
         else:
             versions[table.ref.uri] = table.version
-            feeder = fed.get(_plain(table.ref.uri))
+            feeder = fed.get(table.ref.uri)
             items.extend(_table_items(table, feeder, now, settings, is_timed=table.ref.uri in timed))
     silent = away(judgements, beats, now=now, stale_s=settings.host.heartbeat_stale_s)
     for judgement in judgements:
         name = names.get(judgement.expectation.uri, judgement.expectation.table)
         items.extend(_expectation_items(judgement, name, now, silent))
-    items.extend(map(_resting_item, resting))
+    for rest in resting:
+        what = f"Its policy ({rest.policy}) rests after {things(TRIES, 'failure')} in a row: {rest.error}."
+        severity, cause = Severity.WARNING, Cause.RESTING_POLICY
+        step = "Remove the cause and do the act by hand once: then the policy goes on."
+        items.append(AttentionItem(severity, cause, rest.table, what, step, rest.since, detail=str(rest.kind)))
     items.extend(_findings(noticed, streams, versions if alive or are_notices_current else {}, now))
     if webhook_error:
         what, step = f"The webhook cannot be reached: {webhook_error}.", "It is tried again by itself."
@@ -175,12 +181,6 @@ def _host_items(beats: Sequence[HostHeartbeat], streams: Sequence[StreamStatus])
     yield AttentionItem(severity, Cause.NO_HOST, last.host_id if last else "host", what, step, since)
 
 
-def _unreadable(table: UnreadableTable) -> AttentionItem:
-    step = table.hint or "Check that the folder still holds a `_delta_log` and may be read."
-    what, detail = f"Cannot be read: {table.reason}", in_general(table.reason)
-    return AttentionItem(severity_of(table), Cause.UNREADABLE, table.ref.name, what, step, detail=detail)
-
-
 def in_general(reason: str) -> str:
     """A reason without what is of one table alone, so that equal ones can be counted: names, paths and numbers."""
     if feature := re.search(r"reader (?:feature .+(?=, which)|version \d+)", reason):
@@ -209,13 +209,11 @@ def _expectation_items(
         what, step = f"Expected: {expected}. Found: {found}.{old}", _STEPS[judgement.expectation.kind]
         severity, cause, since = Severity.WARNING, Cause.BROKEN_EXPECTATION, judgement.broken_since
         yield AttentionItem(severity, cause, name, what, step, since, detail=detail)
-    elif now_it_is is Standing.UNKNOWN and is_old:
-        what, step = f"Expected: {expected}.{old}", "Start a host that declares it: `weir host`."
-        severity, cause, since = Severity.NOTE, Cause.UNKNOWN_EXPECTATION, judgement.judged_at
-        yield AttentionItem(severity, cause, name, what, step, since, detail=detail)
     elif now_it_is is Standing.UNKNOWN:
-        what, step = f"Expected: {expected}. It is {found}.", "Summary says why."
-        yield AttentionItem(Severity.NOTE, Cause.UNKNOWN_EXPECTATION, name, what, step, detail=expected)
+        what = f"Expected: {expected}.{old or f' It is {found}.'}"
+        step = "Start a host that declares it: `weir host`." if is_old else "Summary says why."
+        severity, cause, since = Severity.NOTE, Cause.UNKNOWN_EXPECTATION, judgement.judged_at if is_old else None
+        yield AttentionItem(severity, cause, name, what, step, since, detail=detail)
 
 
 def severity_of_notice(notice: Notice) -> Severity:
@@ -249,11 +247,10 @@ def _findings(
 ) -> Iterator[AttentionItem]:
     """One item a commit, or for all commits by which one writer did the same to a table. What a stream wrote from that
     table soon after, or the same job to another, has the same origin. `versions`: that were looked at, by address."""
-    of_commits, findings = dict[tuple[str, int], list[Notice]](), dict[tuple[str, ...], list[Notice]]()
+    worst_of, findings = dict[tuple[str, int], Notice](), dict[tuple[str, ...], list[Notice]]()
     for notice in sorted(notices, key=most_hurt):
-        of_commits.setdefault((notice.uri, notice.version), []).append(notice)
-    for commit in of_commits.values():
-        findings.setdefault((commit[0].uri, commit[0].kind, commit[0].subject, commit[0].by), []).extend(commit)
+        worst = worst_of.setdefault((notice.uri, notice.version), notice)  # of the commit
+        findings.setdefault((worst.uri, worst.kind, worst.subject, worst.by), []).append(notice)
     began = dict[str, tuple[datetime, str, str]]()  # by the stream or job that may carry it on: when, origin, table
     for finding in sorted(findings.values(), key=lambda finding: finding[0].committed_at or now):
         worst, severity = finding[0], severity_of_notice(finding[0])
@@ -279,12 +276,6 @@ def _findings(
             severity, Cause.UNUSUAL_COMMIT, worst.table, what, step, since, detail=text, rows=rows or None,
             origin=origin,
         )  # fmt: skip
-
-
-def _resting_item(rest: RestingPolicy) -> AttentionItem:
-    what = f"Its policy ({rest.policy}) rests after {things(TRIES, 'failure')} in a row: {rest.error}."
-    step, kind = "Remove the cause and do the act by hand once: then the policy goes on.", str(rest.kind)
-    return AttentionItem(Severity.WARNING, Cause.RESTING_POLICY, rest.table, what, step, rest.since, detail=kind)
 
 
 def _table_items(
@@ -319,11 +310,6 @@ def _stale(card: TableCard, feeder: StreamStatus | None, now: datetime, settings
         return AttentionItem(Severity.WARNING, Cause.SILENT_TABLE, card.ref.name, what, step, card.last_commit_at)
     what, step = f"No commit for {age}.", "Nothing to do if it is not written any more; otherwise look at its writer."
     return AttentionItem(Severity.NOTE, Cause.QUIET_TABLE, card.ref.name, what, step, card.last_commit_at)
-
-
-def _plain(uri: str) -> str:
-    """A URI for comparing: without `file://` and the last slash."""
-    return uri.removeprefix("file://").rstrip("/")
 
 
 # by cause -------------------------------------------------------------------------------------------------------------

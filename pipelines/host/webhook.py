@@ -64,7 +64,7 @@ class Webhook:
             message, told = None, told - (due & before)
             if new := due & here:
                 told |= here
-                groups = dict.fromkeys(present[item] for item in sorted(here, key=lambda item: (item not in new, item)))
+                groups = dict.fromkeys(present[item] for item in sorted(new))
                 text = "\n".join(f"{group_text(group)}\n→ {group.next_step}" for group in groups)
                 message = _message("new", about, text, [item[2] for item in here])
             elif before <= due and about[0] in self._severities:
