@@ -228,11 +228,10 @@ def most_hurt(notice: Notice) -> tuple[int, int]:
 
 
 def finding_text(notice: Notice, latest: int | None = None) -> str:
-    """A notice with the rows it hurt, "still so at v79" or "mended at v31", and its job. `latest`: the newest version
-    that was looked at."""
-    parts = [notice_text(notice)]
-    if notice.rows and not notice.after.startswith(f"{notice.rows:,}"):
-        parts.append(things(notice.rows, "row"))
+    """The rows that a notice hurt, what it is, "still so at v79" or "mended at v31", and its job. `latest`: the newest
+    version that was looked at."""
+    is_counted = notice.rows and not notice.after.startswith(f"{notice.rows:,}")
+    parts = [f"{things(notice.rows, 'row')}: {notice_text(notice)}" if is_counted else notice_text(notice)]
     if notice.mended_at is not None:
         parts.append(f"mended at v{notice.mended_at}")
     elif latest is not None and latest > notice.version and notice.kind not in _NEVER_MENDED:
@@ -258,7 +257,7 @@ def _findings(
         first, last = min(by_version), max(by_version)
         rows = sum(notice.rows or 0 for notice in by_version.values())
         text = finding_text(replace(worst, rows=rows), versions.get(worst.uri))
-        text = text if first == last else f"v{first}–v{last}: {text}"
+        text = text if first == last else f"v{first}–v{last}, {text}"
         if more := len({(notice.kind, notice.subject) for notice in finding}) - 1:
             text += f" · and {more} more"
         origin, readers = f"{worst.table} v{first}", streams_reached(worst.uri, streams)

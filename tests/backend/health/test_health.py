@@ -54,7 +54,7 @@ from backend.lake.model import (
 )
 from backend.maintenance.files import merge_of
 from backend.maintenance.model import Optimize
-from backend.search.notice import FIRSTS, Measure, Notice
+from backend.search.notice import FIRSTS, Measure, Notice, notice_text
 from backend.settings import HealthSettings, load_settings
 from backend.stream_model.backlog import Backlog, DataLoss, SourceBacklog
 from backend.stream_model.stream import (
@@ -628,9 +628,9 @@ def test_an_unusual_commit_says_what_it_did_and_whom_it_reaches() -> None:
         )
         assert ("still so at v79" in found[0].what) is bool(hosts or is_current)
     hurt = replace(JUMP, job="nightly load", rows=1_234)
-    assert finding_text(hurt).endswith("stream silver_orders · 1,234 rows · nightly load")
-    assert finding_text(replace(hurt, mended_at=33), 79).endswith(" · 1,234 rows · mended at v33 · nightly load")
-    assert finding_text(replace(JUMP, after="20 (7 %)", rows=20)).endswith("silver_orders"), "its rows are told"
+    assert finding_text(hurt) == f"1,234 rows: {notice_text(hurt)} · nightly load"
+    assert finding_text(replace(hurt, mended_at=33), 79).endswith("silver_orders · mended at v33 · nightly load")
+    assert finding_text(replace(JUMP, after="20 (7 %)", rows=20)).startswith("highest"), "its rows are told"
 
 
 @pytest.mark.parametrize("kind", list(Measure))
@@ -652,10 +652,13 @@ def test_findings_have_a_line_each_and_those_of_one_commit_or_one_cause_share_it
 
     nulls = at(0, kind=Measure.NULLS, subject="email", rows=9)
     ((what, rows, subjects),) = lines(JUMP, nulls, at(0, kind=Measure.WRITER, subject=""))
-    assert what.startswith("share of nulls of email 498.2 → 47,189 at v31") and " · 9 rows · and 2 more · " in what
+    assert what.startswith("9 rows: share of nulls of email 498.2 → 47,189 at v31") and " · and 2 more · " in what
     assert (rows, subjects) == (9, (REF.name,)), "the fact that hurt most rows"
     ((what, rows, _),) = lines(at(0, rows=5), at(3, version=33, rows=7))
-    assert what.startswith("v31–v33: highest amount 498.2 → 47,189 at v33") and (rows, "57 min ago" in what) == (
+    assert what.startswith("v31–v33, 12 rows: highest amount 498.2 → 47,189 at v33") and (
+        rows,
+        "57 min ago" in what,
+    ) == (
         12,
         True,
     )
