@@ -21,7 +21,7 @@ from app.health.text import log_sentence, run_text
 from app.ui.lake import health_columns, table_columns
 from backend.errors import LakehouseError
 from backend.format import bytes_text, count_text, things, utc_text
-from backend.health.attention import attention, group_text, grouped, load_attention
+from backend.health.attention import attention, finding_text, group_text, grouped, load_attention
 from backend.health.health import BACK, JudgedTable, table_health
 from backend.health.model import AttentionGroup, AttentionItem, LogHealth, Severity, TableHealth
 from backend.health.rules import gain_in, small_files_text
@@ -184,9 +184,7 @@ def notices(
 NOTICES: Columns[Notice] = (
     Column("Table", lambda notice: notice.table, key="table"),
     Column("When", lambda notice: notice.committed_at, "moment", key="committed_at"),
-    Column("What", notice_text),
-    Column("Rows", lambda notice: notice.rows, "count", key="rows", is_optional=True),
-    Column("Mended", lambda notice: "" if notice.mended_at is None else f"at v{notice.mended_at}", is_optional=True),
+    Column("What", finding_text),
 )
 
 
