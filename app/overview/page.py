@@ -23,7 +23,7 @@ from app.ui.states import by_urgency, summary_sentence
 from app.ui.view.words import markdown_safe, sentence
 from backend.errors import LakehouseError
 from backend.format import ago, moment_help
-from backend.health.model import AttentionGroup, Cause
+from backend.health.model import AttentionGroup, Cause, Severity
 
 MOST_ROWS = 50
 PADDING_PX, GROUP_PX = 15, 37  # of the attention list, and of a line in it
@@ -33,6 +33,7 @@ _STYLE = """<style>.st-key-overview_lists {{ display: flex; flex-wrap: wrap; }}
 .st-key-overview_lists > .stGridCell:last-child {{ flex: 2 1 350px; }}
 .st-key-attention {{ min-height: {attention_px}px; }}
 .st-key-attention p {{ font-size: 0.9rem; }}
+.st-key-attention [data-testid=stSkeleton] {{ height: 0; }}
 .st-key-attention .stMarkdown p {{ position: relative; padding-right: 1.6rem; }}
 .st-key-attention p > span:has(.stTooltipIcon) {{ position: absolute; right: 0; bottom: 0.15rem; }}
 @media (min-width: 800px) {{
@@ -73,14 +74,14 @@ def _overview(most: int) -> int:
     unknown = [name for name, bad in (("tables", lake_error), ("streams", streams.problem)) if bad]
     st.subheader(view.attention_sentence(groups, unknown, partial=partial), anchor=False)
     judged = "" if unknown or partial else view.judged_sentence(len(tables), len(streams.streams), streams.judgements)
-    with st.container(border=bool(groups), key="attention", gap="small"):
+    with st.container(border=bool(groups or judged), key="attention", gap="small"):
         _attention_list(groups, now, judged=judged)
     slot = st.empty()  # always there, as that of `reading_progress`
     if looked := view.looked_sentence(noticed):
         slot.caption(looked)
     if not unknown and not partial:
         _since_last_visit(len(tables), groups, now)
-    most = max(most, len(groups))
+    most = max(most, len(groups), bool(judged))
     st.html(_STYLE.format(attention_px=most and PADDING_PX + most * GROUP_PX))
     grid = st.grid(2, key="overview_lists")
     with grid.cell():
@@ -150,7 +151,7 @@ def _attention_list(groups: Sequence[AttentionGroup], now: datetime, *, judged: 
     """What needs a person, most urgent first, each in one line with its next step and a link (where it is cut, whole on
     hover); of nothing, what was `judged`."""
     if judged and not groups:
-        st.success(judged, icon=":material/check_circle:")
+        st.markdown(f"{state_mark(Severity.FINE.value)} {judged}")  # as high as the line that may come
     for group in groups:
         item, words = group.only, (*view.group_words(group, now), sentence(group.next_step))
         bold, rest, step = map(markdown_safe, words)
