@@ -100,17 +100,16 @@ def judged(reading: LakeReading) -> dict[str, JudgedTable]:
 
 def attention(reading: LakeReading | None, streams: StreamsReading) -> tuple[AttentionGroup, ...]:
     """What needs a person as these readings tell it, by cause and most urgent first: made once for all viewers."""
-    return _attention(reading, streams, noticed(streams).notices)
+    return _attention(reading, streams, noticed(streams))
 
 
 @lru_cache(1)
-def _attention(
-    reading: LakeReading | None, streams: StreamsReading, notices: tuple[Notice, ...]
-) -> tuple[AttentionGroup, ...]:
+def _attention(reading: LakeReading | None, streams: StreamsReading, found: NoticedSoFar) -> tuple[AttentionGroup, ...]:
     tables = reading.tables if reading else ()
     items = attention_items(
         tables, streams.streams, streams.hosts, judgements=streams.judgements, resting=streams.resting,
-        notices=notices, webhook_error=streams.webhook_error, now=streams.read_at, settings=services.settings(),
+        notices=found.notices, are_notices_current=found.is_current, webhook_error=streams.webhook_error,
+        now=streams.read_at, settings=services.settings(),
     )  # fmt: skip
     return grouped(_calm_list().listed(items, streams.read_at))
 
@@ -131,7 +130,7 @@ def noticed(streams: StreamsReading) -> NoticedSoFar:
     except LakehouseError:  # it is told where tables are shown
         reading = None
     if reading is None or not (reading.is_complete or _notice_watch.made):  # to read the lake comes first
-        return NoticedSoFar(streams.notices)
+        return NoticedSoFar(streams.notices, is_current=hosts_up(streams) > 0)
     cards, names = [table for table in reading.tables if isinstance(table, TableCard)], query_names(streams.streams)
     return _notice_watch().found(cards, streams.notices, streams.notices_seen, names)
 

@@ -91,8 +91,8 @@ WEIR: Panels = {
         "acts.apply": "Carry out an act that was written to a file; refused where it would no longer do what was "
         "reviewed.",
         "versions.pin": "Keep a version readable: Weir refuses a VACUUM that would delete its files.",
-        "health.seen": "Mark the notices of a commit as seen; Overview no longer shows them to anybody.",
         "incidents.incident": "Incidents: list, show, open, note or close what went wrong with tables.",
+        "health.seen": "Mark the findings of a commit, or one, as seen; Overview no longer shows them to anybody.",
         "versions.unpin": "Let a pinned version go; `weir versions T` lists those that are pinned.",
         "expectations.expect": "Expect a condition of a table from now on; hosts judge it, whatever pipelines declare.",
         "store.cancel": "Ask for a job to end.",

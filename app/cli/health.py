@@ -1,5 +1,5 @@
 """`weir health|policies|notices`: what needs attention, what policies do about it, which commits did what none before
-them did; `weir seen T VERSION`.
+them did; `weir seen T VERSION`, all of it or one finding.
 
 Rule: judges here and now, by the rules of hosts, and asks nothing of them; a store that is not there leaves streams out
 and says so. A table that cannot be read is named and hides no other.
@@ -14,14 +14,14 @@ import typer
 from app import services
 from app.cli.commands import TIME, AsJson, OneOrAll, Reason, TableName
 from app.cli.lake import opened
-from app.cli.output import Document, Shapes, only, print_json, print_list, say, shaped, status_line
+from app.cli.output import Shapes, only, print_json, print_list, say, shaped, status_line
 from app.cli.store import BacklogLooks, required_store, streams_and_hosts
 from app.columns import Column, Columns
 from app.health.text import log_sentence, run_text
 from app.ui.lake import health_columns, table_columns
 from backend.errors import LakehouseError
 from backend.format import bytes_text, count_text, things, utc_text
-from backend.health.attention import attention, group_text, grouped, load_attention
+from backend.health.attention import attention, finding_text, group_text, grouped, load_attention
 from backend.health.health import BACK, JudgedTable, table_health
 from backend.health.model import AttentionGroup, AttentionItem, LogHealth, Severity, TableHealth
 from backend.health.rules import gain_in, small_files_text
@@ -35,18 +35,12 @@ from backend.times import parse_time
 
 TOLD_EACH = 50  # tables
 _STYLES = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "", Severity.FINE: "green"}
-_COUNTS = ("num_files", "size_bytes", "small_files", "small_share")
-_FACTS = ("rule", "offenders", "last_optimize", "last_vacuum", "log")
+_FACTS = ("num_files", "size_bytes", "small_files", "small_share", "rule", "offenders", "last_optimize", "last_vacuum")
+_OF_HEALTH = {"name": "ref.name", "uri": "ref.uri", **{key: f"evidence.{key}" for key in (*_FACTS, "log")}}
 _SHAPES: Shapes = {
     AttentionItem: shaped("kind"),
     AttentionGroup: only("severity", "cause", "what", "next_step", "subjects", kind="cause.kind"),
-    TableHealth: shaped(
-        "severity",
-        without=("ref", "evidence"),
-        name="ref.name",
-        uri="ref.uri",
-        **{key: f"evidence.{key}" for key in (*_COUNTS, *_FACTS)},
-    ),
+    TableHealth: shaped("severity", without=("ref", "evidence"), **_OF_HEALTH),
     VersionTotals: shaped("small_share", without=("num_rows",)),
     LogHealth: shaped("commits_since_checkpoint"),
     Notice: shaped(without=("seen_by", "seen_reason")),  # which the store knows
@@ -57,7 +51,6 @@ PLAN = only(
     policy="text", uri="ref.uri", figures="previewed.figures", failures="failures", last_job_id="runs.last.job_id",
     last_state="runs.last.state", last_at="runs.last.requested_at", last_error="runs.last.error",
 )  # fmt: skip
-_OF_ONE_TABLE = ("trend", "trend_truncated")
 
 
 def health(name: OneOrAll = None, as_json: AsJson = False) -> None:
@@ -102,7 +95,9 @@ def _print_all(*, as_json: bool) -> None:
         items = attention(cards, (), (), now=services.now(), settings=settings)
     groups = grouped(items)
     if as_json:
-        shapes = {**_SHAPES, TableHealth: _in_a_list}
+        of_one_alone = "trend", "trend_truncated"  # a table's past takes pages
+        of_table = shaped("severity", without=("ref", "evidence", *of_one_alone), **_OF_HEALTH)
+        shapes = {**_SHAPES, TableHealth: of_table}
         print_json({"attention": items, "attention_groups": groups, "tables": tables}, shapes)
         return
     if not groups:
@@ -119,12 +114,6 @@ def _print_all(*, as_json: bool) -> None:
     name, layer, _, _, files, size, small, _ = table_columns(now, ratio)
     found = health_columns(now, {table.card.ref.uri: table for table in judged})
     print_list((name, *found, files, small, size, layer), [table.card for table in judged])
-
-
-def _in_a_list(health: TableHealth) -> Document:
-    """Without what takes pages for each table: its past."""
-    document = _SHAPES[TableHealth](health)
-    return {key: value for key, value in document.items() if key not in _OF_ONE_TABLE}
 
 
 def _read(names: Mapping[str, str]) -> tuple[list[Table], list[TableHealth]]:
@@ -195,8 +184,7 @@ def notices(
 NOTICES: Columns[Notice] = (
     Column("Table", lambda notice: notice.table, key="table"),
     Column("When", lambda notice: notice.committed_at, "moment", key="committed_at"),
-    Column("What", notice_text),
-    Column("Mended", lambda notice: "" if notice.mended_at is None else f"at v{notice.mended_at}", is_optional=True),
+    Column("What", finding_text),
 )
 
 
@@ -204,11 +192,14 @@ def seen(
     name: TableName,
     version: Annotated[int, typer.Argument(metavar="VERSION", min=0, help="The version of the commit.")],
     reason: Reason = "",
+    finding: Annotated[str, typer.Option(help="Only this one: words of its line in `weir notices`.")] = "",
 ) -> None:
     (lake, ref), store, now = opened(name), required_store(), services.now()
     found = notices_at(lake, ref, version)
-    told = store.noticed.seen(ref.uri, version, actor=services.actor(), reason=reason, now=now, told=found)
-    for notice in told:
+    for notice in store.noticed.seen(
+        ref.uri, version, lambda notice: finding.lower() in notice_text(notice).lower(), actor=services.actor(),
+        reason=reason, now=now, told=found,
+    ):  # fmt: skip
         say(f"Told no more: {notice_text(notice)}.")
 
 

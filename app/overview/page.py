@@ -23,15 +23,25 @@ from app.ui.states import by_urgency, summary_sentence
 from app.ui.view.words import markdown_safe, sentence
 from backend.errors import LakehouseError
 from backend.format import ago, moment_help
-from backend.health.model import AttentionGroup
+from backend.health.model import AttentionGroup, Cause, Severity
 
 MOST_ROWS = 50
-PADDING_PX, GROUP_PX = 15, 63  # of the attention list, and of a group of two lines in it
+PADDING_PX, GROUP_PX = 15, 37  # of the attention list, and of a line in it
 # Side by side where both fit, else one below the other.
 _STYLE = """<style>.st-key-overview_lists {{ display: flex; flex-wrap: wrap; }}
 .st-key-overview_lists > .stGridCell {{ flex: 3 1 500px; min-width: 0; }}
 .st-key-overview_lists > .stGridCell:last-child {{ flex: 2 1 350px; }}
 .st-key-attention {{ min-height: {attention_px}px; }}
+.st-key-attention p {{ font-size: 0.9rem; }}
+.st-key-attention [data-testid=stSkeleton] {{ height: 0; }}
+.st-key-attention .stMarkdown p {{ position: relative; padding-right: 1.6rem; }}
+.st-key-attention p > span:has(.stTooltipIcon) {{ position: absolute; right: 0; bottom: 0.15rem; }}
+@media (min-width: 800px) {{
+  .st-key-attention .stHorizontalBlock {{ flex-wrap: nowrap; }}
+  .st-key-attention .stHorizontalBlock > :first-child {{ flex: 1; min-width: 0; }}
+  .st-key-attention .stMarkdown p {{ overflow: hidden; text-overflow: ellipsis; }}
+  .st-key-attention p, .st-key-attention p * {{ white-space: nowrap; }}
+}}
 .st-key-visit {{ position: absolute; height: 0; overflow: hidden; }}</style>"""
 
 
@@ -64,14 +74,14 @@ def _overview(most: int) -> int:
     unknown = [name for name, bad in (("tables", lake_error), ("streams", streams.problem)) if bad]
     st.subheader(view.attention_sentence(groups, unknown, partial=partial), anchor=False)
     judged = "" if unknown or partial else view.judged_sentence(len(tables), len(streams.streams), streams.judgements)
-    with st.container(border=bool(groups), key="attention", gap="small"):
+    with st.container(border=bool(groups or judged), key="attention", gap="small"):
         _attention_list(groups, now, judged=judged)
     slot = st.empty()  # always there, as that of `reading_progress`
     if looked := view.looked_sentence(noticed):
         slot.caption(looked)
     if not unknown and not partial:
         _since_last_visit(len(tables), groups, now)
-    most = max(most, len(groups))
+    most = max(most, len(groups), bool(judged))
     st.html(_STYLE.format(attention_px=most and PADDING_PX + most * GROUP_PX))
     grid = st.grid(2, key="overview_lists")
     with grid.cell():
@@ -138,23 +148,22 @@ def _since_last_visit(tables: int, groups: Sequence[AttentionGroup], now: dateti
 
 
 def _attention_list(groups: Sequence[AttentionGroup], now: datetime, *, judged: str) -> None:
-    """What needs a person by cause, most urgent first, each with its next step and a link; of nothing, what was
-    `judged`."""
+    """What needs a person, most urgent first, each in one line with its next step and a link (where it is cut, whole on
+    hover); of nothing, what was `judged`."""
     if judged and not groups:
-        st.success(judged, icon=":material/check_circle:")
+        st.markdown(f"{state_mark(Severity.FINE.value)} {judged}")  # as high as the line that may come
     for group in groups:
-        (bold, rest), item = view.group_words(group, now), group.only
-        key = f"attention_{group.cause.value}_{group.severity.value}"
-        grid = st.grid(6, min_column_width=120, vertical_alignment="center", key=key)  # in a narrow window it wraps
-        with grid.cell(column_span=5):
+        item, words = group.only, (*view.group_words(group, now), sentence(group.next_step))
+        bold, rest, step = map(markdown_safe, words)
+        inline = "" if group.cause is Cause.UNUSUAL_COMMIT else f":small[:gray[{step}]]"  # what it was, needs the line
+        since = f"  \n{moment_help(item.since, viewer.timezone())}" if item and item.since else ""
+        key = f"attention_{group.cause.value}_{group.severity.value}_{group.items[0].origin}"
+        with st.container(horizontal=True, vertical_alignment="center", gap="small", key=key):
             st.markdown(
-                f"{state_mark(group.severity.value)} **{markdown_safe(bold)}** {markdown_safe(rest)}  \n"
-                f":small[:gray[{markdown_safe(sentence(group.next_step))}]]",
-                help=moment_help(item.since, viewer.timezone()) if item and item.since else None,
+                f"{state_mark(group.severity.value)} **{bold}** {rest} {inline}",
+                help=f"**{bold}** {rest}  \n{step}{since}",
             )
-        links = view.destinations(group)
-        with grid.cell(column_span=6 if links[1:] else 1), st.container(horizontal=True):
-            for link in links:
+            for link in view.destinations(group):
                 navigation.page_link(link.page, link.label, link.params)
 
 

@@ -24,7 +24,7 @@ from app.ui.states import stream_columns
 from app.ui.view.words import KeyFigure, LinkTarget
 from backend.expectations.model import Judgement, State
 from backend.format import UNKNOWN, ago, bytes_exact, bytes_text, count_exact, count_text, things
-from backend.health.attention import MOST_NAMES, earliest
+from backend.health.attention import MOST_NAMES
 from backend.health.health import BACK, NoticedSoFar
 from backend.health.model import AttentionGroup, Cause, Severity
 from backend.jobs.model import Job, JobState
@@ -113,6 +113,9 @@ def attention_sentence(groups: Sequence[AttentionGroup], unknown: Sequence[str] 
         return f"Not known yet: tables are still being looked at{f', {notes} so far' if groups else ''}"
     if not groups:
         return "Nothing needs attention"
+    if findings := sum(group.cause is Cause.UNUSUAL_COMMIT for group in groups if not urgent):
+        others = f", {things(len(groups) - findings, 'note')}" if len(groups) > findings else ""
+        return f"{things(findings, 'finding')} to look at{others}"
     if not urgent:
         return f"Nothing urgent, {notes}"
     needs = "1 thing needs attention" if len(urgent) == 1 else f"{count_text(len(urgent))} things need attention"
@@ -156,11 +159,9 @@ _LISTS = {
 
 def destinations(group: AttentionGroup) -> list[LinkTarget]:
     """The page that helps: of one thing its own, of several the list of them. Of unusual commits to several tables each
-    that is named, the first to be written first."""
-    cause = group.cause
-    items = earliest(group.items) if cause is Cause.UNUSUAL_COMMIT else group.items
-    subjects = list(dict.fromkeys(item.subject for item in items))
-    only = subjects[0] if len(subjects) == 1 else None
+    that is named."""
+    cause, subjects = group.cause, list(dict.fromkeys(group.subjects))
+    only = group.only.subject if group.only else subjects[0] if len(subjects) == 1 else None
     if cause is Cause.UNUSUAL_COMMIT and only is None:
         return [LinkTarget("table", subject, {"table": subject}) for subject in subjects[:MOST_NAMES]]
     if cause is Cause.RESTING_POLICY:
@@ -185,7 +186,7 @@ def group_words(group: AttentionGroup, now: datetime) -> tuple[str, str]:
         noun, _, rest = rest.partition(" ")
         return f"{many} {noun}", rest
     dated = bool(item.since) and item.kind != "table"
-    what = f"{item.what.removesuffix('.')} · {ago(item.since, now)}" if dated else item.what
+    what = f"{group.what.removesuffix('.')} · {ago(item.since, now)}" if dated else group.what
     if what.startswith(f"{item.subject} "):
         return item.subject, what.removeprefix(item.subject).strip()
     return item.subject, f"· {what}"
@@ -193,13 +194,14 @@ def group_words(group: AttentionGroup, now: datetime) -> tuple[str, str]:
 
 def news(since: datetime, tables_more: int, groups: Iterable[AttentionGroup], acts: Iterable[Job]) -> list[LinkTarget]:
     """What came since then in a few words, each with where it is told."""
-    links = []
-    for group in groups:
-        items = tuple(item for item in group.items if item.since and item.since > since)
-        if items and group.cause is not Cause.SLOW_STREAM:  # since when it is slow nobody knows
-            what = group.cause.value.replace("no_", "silent_").replace("_", " ")
+    links, new = [], [item for group in groups for item in group.items if item.since and item.since > since]
+    for cause in dict.fromkeys(item.cause for item in new):
+        if cause is not Cause.SLOW_STREAM:  # since when it is slow nobody knows
+            items = tuple(item for item in new if item.cause is cause)
+            what = cause.value.replace("no_", "silent_").replace("_", " ")
             words = things(len({(item.subject, item.since) for item in items}), what)
-            links.append(replace(destinations(replace(group, items=items))[0], label=words))
+            leads_to, *_ = destinations(AttentionGroup(items[0].severity, cause, items, "", ""))
+            links.append(replace(leads_to, label=words))
     if ended := [act.state for act in acts if act.ended_at and act.ended_at > since]:
         failed = ended.count(JobState.FAILED)
         links.append(LinkTarget("acts", things(len(ended), "act") + (f", {failed:,} failed" if failed else "")))

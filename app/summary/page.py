@@ -5,7 +5,6 @@ changed and to the first bad version; a reason ends it for everybody. Of thousan
 statistics of many files are read only when asked for.
 """
 
-from collections.abc import Sequence
 from datetime import timedelta
 
 import streamlit as st
@@ -22,6 +21,7 @@ from app.ui.work import spinner
 from backend.expectations.looks import Looks, hindsight_text, judged_now
 from backend.expectations.model import ExpectationKind, Judgement, TableExpectation, expected_text, found_text
 from backend.format import ago, ago_short, duration_text, moment_help, things, utc_text
+from backend.health.attention import finding_text, most_hurt, severity_of_notice
 from backend.health.rules import gain_in
 from backend.lake.files.stats import ColumnTotals, columns_with_stats
 from backend.lake.history.timeline import rhythm
@@ -170,57 +170,59 @@ _AROUND = timedelta(minutes=30)
 
 
 def _notices(opened: OpenTable) -> None:
-    """Those that are open, the newest commit first; nothing where there is none."""
-    dialogs.dialog(_SEEN, _seen, title=lambda told: f"Seen: v{told[0].version} of {told[0].table}?", width="small")
-    streams, of_commits = cache.streams_reading(), dict[int, list[Notice]]()
-    for notice in cache.noticed(streams).notices:
-        if notice.uri == opened.ref.uri:
-            of_commits.setdefault(notice.version, []).append(notice)
-    below = streams_reached(opened.ref.uri, streams.streams) if of_commits else ()
-    for version in sorted(of_commits, reverse=True):
-        _notice(opened.ref, tuple(of_commits[version]), below)
+    """Those that are open, what hurt most first; nothing where there is none."""
+    dialogs.dialog(_SEEN, _seen, title=lambda told: f"Seen: v{told.version} of {told.table}?", width="small")
+    noticed = cache.noticed(streams := cache.streams_reading())
+    notices = sorted((notice for notice in noticed.notices if notice.uri == opened.ref.uri), key=most_hurt)
+    if not notices:
+        return
+    with st.container(border=True, gap="xsmall", key="notices"):
+        for notice in notices:
+            _notice(opened.ref, notice, opened.latest_version if noticed.is_current else None)
+        if below := streams_reached(opened.ref.uri, streams.streams):
+            st.caption(markdown_safe(f"Downstream: {', '.join(below)}."))
 
 
-def _notice(ref: TableRef, of_commit: tuple[Notice, ...], below: Sequence[str]) -> None:
-    first, now = of_commit[0], services.now()
-    lines = [f"**{markdown_safe(sentence(notice_text(notice)))}**" for notice in of_commit]
-    when = f"{ago(first.committed_at, now)}; " if first.committed_at else ""
-    downstream = f" Downstream: {', '.join(below)}." if below else ""
-    is_silence = first.kind is Measure.SILENCE
-    never = "it has never been silent for nearly as long" if is_silence else "no commit before it did that"
-    lines.append(markdown_safe(f"{sentence(f'{when}{never}')}{downstream}"))
-    with st.container(key=f"notice_{first.version}", gap="small"):
-        st.warning("  \n".join(lines), icon=":material/notifications_active:")
-        with st.container(horizontal=True, vertical_alignment="center", key=f"notice_acts_{first.version}"):
-            between = {state.FROM: first.version - 1, state.TO: first.version}
-            navigation.table_link(ref.name, "What changed", between, page="changes")
-            condition = next((notice.condition for notice in of_commit if notice.condition), "")
-            if condition:
-                search: navigation.Params = {state.GOOD: first.version - 1, state.CONDITION: condition}
-                navigation.table_link(ref.name, "First bad version", search, page="bisect")
-            ends = (utc_text((first.committed_at or now) + each) for each in (-_AROUND, _AROUND))
-            time = dict(zip((state.SINCE, state.UNTIL), ends, strict=True))
-            navigation.table_link(ref.name, "Timeline", time, page="timeline")
-            blocked = viewer.read_only_reason()
-            if condition:
-                expected = TableExpectation(ref.uri, ref.name, ExpectationKind.HOLDS, condition=condition)
-                dialogs.button(
-                    EXPECT, expected, f"{_label(expected)}…", key=f"expect_{first.version}", icon=":material/rule:",
-                    effect="Hosts check it after every commit", blocked=blocked,
-                )  # fmt: skip
+def _notice(ref: TableRef, notice: Notice, latest: int | None) -> None:
+    now, version = services.now(), notice.version
+    never = "never silent for nearly as long" if notice.kind is Measure.SILENCE else "no commit before did that"
+    when = f"{ago(notice.committed_at, now)}; {never}" if notice.committed_at else never
+    key = f"{version}_{notice.kind}_{notice.subject}"
+    st.markdown(
+        f"{figures.state_mark(severity_of_notice(notice))} **{markdown_safe(sentence(finding_text(notice, latest)))}** "
+        f":small[:gray[{markdown_safe(sentence(when))}]]"
+    )
+    with st.container(horizontal=True, vertical_alignment="center", key=f"notice_{key}"):
+        between = {state.FROM: version - 1, state.TO: version}
+        navigation.table_link(ref.name, "What changed", between, page="changes")
+        if notice.condition:
+            search: navigation.Params = {state.GOOD: version - 1, state.CONDITION: notice.condition}
+            navigation.table_link(ref.name, "First bad version", search, page="bisect")
+        ends = (utc_text((notice.committed_at or now) + each) for each in (-_AROUND, _AROUND))
+        time = dict(zip((state.SINCE, state.UNTIL), ends, strict=True))
+        navigation.table_link(ref.name, "Timeline", time, page="timeline")
+        blocked = viewer.read_only_reason()
+        if notice.condition:
+            expected = TableExpectation(ref.uri, ref.name, ExpectationKind.HOLDS, condition=notice.condition)
             dialogs.button(
-                _SEEN, of_commit, "Seen…", key=f"seen_{first.version}", icon=":material/visibility:",
-                effect="Hides this finding for everybody; the reason goes into the operation log", blocked=blocked,
+                EXPECT, expected, f"{_label(expected)}…", key=f"expect_{key}", icon=":material/rule:",
+                effect="Hosts check it after every commit", blocked=blocked,
             )  # fmt: skip
+        dialogs.button(
+            _SEEN, notice, "Seen…", key=f"seen_{key}", icon=":material/visibility:",
+            effect="Hides this finding for everybody; the reason goes into the operation log", blocked=blocked,
+        )  # fmt: skip
 
 
-def _seen(told: tuple[Notice, ...]) -> None:
+def _seen(notice: Notice) -> None:
     with errors.boundary():
-        st.markdown("\n".join(f"- {markdown_safe(sentence(notice_text(notice)))}" for notice in told))
+        st.markdown(markdown_safe(sentence(notice_text(notice))))
         if reason := dialogs.reason(_SEEN, label="Seen"):
-            uri, version, now = told[0].uri, told[0].version, services.now()
-            services.store().noticed.seen(uri, version, actor=viewer.actor(), reason=reason, now=now, told=told)
-            dialogs.asked(_SEEN, f"v{version} is marked as seen")
+            services.store().noticed.seen(
+                notice.uri, notice.version, lambda other: other.key == notice.key, actor=viewer.actor(), reason=reason,
+                now=services.now(), told=[notice],
+            )  # fmt: skip
+            dialogs.asked(_SEEN, f"This finding of v{notice.version} is marked as seen")
 
 
 # the schema: a tree with search, statistics from the log, constraints -------------------------------------------------

@@ -232,10 +232,13 @@ def _title_row(opened: OpenTable, page: str, *, versioned: bool) -> None:
             _version_control(opened)
         with st.popover("URI", icon=":material/content_copy:", key="uri"):
             st.code(opened.ref.uri, language=None, wrap_lines=True)
+    findings = sum(notice.uri == ref.uri for notice in cache.noticed(cache.streams_reading()).notices)
     with st.container(horizontal=True, gap="xxsmall", key="table_pages"):
         for name in navigation.table_pages():
-            chosen = {state.TABLE: opened.ref.name, state.VERSION: state.version()}
-            navigation.page_link(name, navigation.title(name), chosen, icon="")
+            chosen, label = {state.TABLE: opened.ref.name, state.VERSION: state.version()}, navigation.title(name)
+            if name == "table" and findings and page != name:
+                label += f" · {things(findings, 'open finding')}"
+            navigation.page_link(name, label, chosen, icon="")
 
 
 def _newest_version(ref: TableRef, shown: int, page: str) -> None:

@@ -6,7 +6,8 @@ of small files are one thing to know, not five: a group of many says how many, a
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from backend.health.model import AttentionGroup, AttentionItem, Cause, Severity
 from backend.health.rules import gain_text, layout_text, merge_gain, severity_of
 from backend.jobs.model import TRIES, RestingPolicy, resting
 from backend.lake.model import TableCard, UnreadableTable
+from backend.lake.storage.folder import normal_uri
 from backend.search.notice import FIRSTS, Measure, Notice, notice_text
 from backend.settings import Settings
 from backend.stream_model.backlog import data_loss_sentence, lost_text
@@ -29,9 +31,12 @@ if TYPE_CHECKING:
 CALM = timedelta(seconds=60)
 MOST_DETAIL = 60  # characters
 MOST_NAMES, MOST_DETAILS = 4, 3
+MOST_FINDINGS = 10  # that have a line each
+CARRIED_WITHIN = timedelta(minutes=30)  # from a table to those that its readers, or the same job, write
 MANY = 20  # a few names say nothing of so many
 _URGENCY = {severity: number for number, severity in enumerate(Severity)}
 _ORDER = {cause: number for number, cause in enumerate(Cause)}
+_NEVER_MENDED = {*FIRSTS, Measure.UPDATED, Measure.SILENCE} - {Measure.TWICE}  # no later version is asked
 _COMES_AND_GOES = (
     Cause.SLOW_STREAM, Cause.UNWATCHED_STREAM, Cause.BROKEN_EXPECTATION, Cause.UNKNOWN_EXPECTATION,
     Cause.SILENT_TABLE, Cause.QUIET_TABLE,
@@ -64,13 +69,14 @@ def attention(
     judgements: Sequence[Judgement] = (),
     resting: Iterable[RestingPolicy] = (),
     notices: Iterable[Notice] = (),
+    are_notices_current: bool = False,
     webhook_error: str = "",
     now: datetime,
     settings: Settings,
 ) -> tuple[AttentionItem, ...]:
     """Failed and stopped streams, dead hosts, unreadable and stale tables, unusual commits, broken expectations,
-    resting policies, many small files; most urgent first. `notices`: those that are open. `webhook_error`: why nobody
-    is told of them."""
+    resting policies, many small files; most urgent first. `notices`: those that are open; `are_notices_current`: the
+    latest versions were looked at though no host lives. `webhook_error`: why nobody is told of all this."""
     beats = sorted(hosts, key=lambda host: host.beat_at)
     alive = any(host.silent_s(now) <= settings.host.heartbeat_stale_s for host in beats)
     items = [
@@ -78,26 +84,32 @@ def attention(
         *_expiring(streams, now, settings),
         *(() if alive else _host_items(beats, streams)),
     ]
-    fed = {_plain(output.uri): s for s in streams for output in s.declaration.outputs}
-    names: dict[str, str] = {}
+    fed = {normal_uri(output.uri): s for s in streams for output in s.declaration.outputs if output.uri}
+    names, versions = dict[str, str](), dict[str, int]()
     timed = {each.expectation.uri for each in judgements if each.expectation.kind is ExpectationKind.FRESH}
-    noticed = [
-        one for one in notices if one.kind is not Measure.SILENCE or not (one.uri in timed or _plain(one.uri) in fed)
-    ]
+    noticed = [one for one in notices if one.kind is not Measure.SILENCE or not (one.uri in timed or one.uri in fed)]
     timed |= {notice.uri for notice in noticed if notice.kind is Measure.SILENCE}
     for table in tables:
         names[table.ref.uri] = table.ref.name
         if isinstance(table, UnreadableTable):
-            items.append(_unreadable(table))
+            what, detail = f"Cannot be read: {table.reason}", in_general(table.reason)
+            step = table.hint or "Check that the folder still holds a `_delta_log` and may be read."
+            severity, cause = severity_of(table), Cause.UNREADABLE
+            items.append(AttentionItem(severity, cause, table.ref.name, what, step, detail=detail))
         else:
-            feeder = fed.get(_plain(table.ref.uri))
+            versions[table.ref.uri] = table.version
+            feeder = fed.get(table.ref.uri)
             items.extend(_table_items(table, feeder, now, settings, is_timed=table.ref.uri in timed))
     silent = away(judgements, beats, now=now, stale_s=settings.host.heartbeat_stale_s)
     for judgement in judgements:
         name = names.get(judgement.expectation.uri, judgement.expectation.table)
         items.extend(_expectation_items(judgement, name, now, silent))
-    items.extend(map(_resting_item, resting))
-    items.extend(_notice_item(notice, streams_reached(notice.uri, streams), now) for notice in noticed)
+    for rest in resting:
+        what = f"Its policy ({rest.policy}) rests after {things(TRIES, 'failure')} in a row: {rest.error}."
+        severity, cause = Severity.WARNING, Cause.RESTING_POLICY
+        step = "Remove the cause and do the act by hand once: then the policy goes on."
+        items.append(AttentionItem(severity, cause, rest.table, what, step, rest.since, detail=str(rest.kind)))
+    items.extend(_findings(noticed, streams, versions if alive or are_notices_current else {}, now))
     if webhook_error:
         what, step = f"The webhook cannot be reached: {webhook_error}.", "It is tried again by itself."
         items.append(AttentionItem(Severity.WARNING, Cause.FAILING_WEBHOOK, "notify.webhook", what, step))
@@ -169,12 +181,6 @@ def _host_items(beats: Sequence[HostHeartbeat], streams: Sequence[StreamStatus])
     yield AttentionItem(severity, Cause.NO_HOST, last.host_id if last else "host", what, step, since)
 
 
-def _unreadable(table: UnreadableTable) -> AttentionItem:
-    step = table.hint or "Check that the folder still holds a `_delta_log` and may be read."
-    what, detail = f"Cannot be read: {table.reason}", in_general(table.reason)
-    return AttentionItem(severity_of(table), Cause.UNREADABLE, table.ref.name, what, step, detail=detail)
-
-
 def in_general(reason: str) -> str:
     """A reason without what is of one table alone, so that equal ones can be counted: names, paths and numbers."""
     if feature := re.search(r"reader (?:feature .+(?=, which)|version \d+)", reason):
@@ -203,27 +209,72 @@ def _expectation_items(
         what, step = f"Expected: {expected}. Found: {found}.{old}", _STEPS[judgement.expectation.kind]
         severity, cause, since = Severity.WARNING, Cause.BROKEN_EXPECTATION, judgement.broken_since
         yield AttentionItem(severity, cause, name, what, step, since, detail=detail)
-    elif now_it_is is Standing.UNKNOWN and is_old:
-        what, step = f"Expected: {expected}.{old}", "Start a host that declares it: `weir host`."
-        severity, cause, since = Severity.NOTE, Cause.UNKNOWN_EXPECTATION, judgement.judged_at
-        yield AttentionItem(severity, cause, name, what, step, since, detail=detail)
     elif now_it_is is Standing.UNKNOWN:
-        what, step = f"Expected: {expected}. It is {found}.", "Summary says why."
-        yield AttentionItem(Severity.NOTE, Cause.UNKNOWN_EXPECTATION, name, what, step, detail=expected)
+        what = f"Expected: {expected}.{old or f' It is {found}.'}"
+        step = "Start a host that declares it: `weir host`." if is_old else "Summary says why."
+        severity, cause, since = Severity.NOTE, Cause.UNKNOWN_EXPECTATION, judgement.judged_at if is_old else None
+        yield AttentionItem(severity, cause, name, what, step, since, detail=detail)
 
 
-def _notice_item(notice: Notice, downstream: Sequence[str], now: datetime) -> AttentionItem:
-    text, reaches = notice_text(notice), f" Downstream: {', '.join(downstream)}." if downstream else ""
-    what = f"{text}, {ago(notice.committed_at, now)}.{reaches}"
-    step = "Its page says what that commit changed; once marked as seen there, it leaves this list."
-    severity = Severity.NOTE if notice.kind in FIRSTS else Severity.WARNING
-    return AttentionItem(severity, Cause.UNUSUAL_COMMIT, notice.table, what, step, notice.committed_at, detail=text)
+def severity_of_notice(notice: Notice) -> Severity:
+    """A warning where rows were deleted, falsified or copied, or may have been; what is only new may well be meant."""
+    is_only_new = notice.kind in FIRSTS and notice.kind is not Measure.TWICE and not notice.rows
+    return Severity.NOTE if is_only_new else Severity.WARNING
 
 
-def _resting_item(rest: RestingPolicy) -> AttentionItem:
-    what = f"Its policy ({rest.policy}) rests after {things(TRIES, 'failure')} in a row: {rest.error}."
-    step, kind = "Remove the cause and do the act by hand once: then the policy goes on.", str(rest.kind)
-    return AttentionItem(Severity.WARNING, Cause.RESTING_POLICY, rest.table, what, step, rest.since, detail=kind)
+def most_hurt(notice: Notice) -> tuple[int, int]:
+    """What notices are sorted by: the most urgent first, of these the one that hurt most rows."""
+    return _URGENCY[severity_of_notice(notice)], -(notice.rows or 0)
+
+
+def finding_text(notice: Notice, latest: int | None = None) -> str:
+    """The rows that a notice hurt, what it is, "still so at v79" or "mended at v31", and its job. `latest`: the newest
+    version that was looked at."""
+    is_counted = notice.rows and not notice.after.startswith(f"{notice.rows:,}")
+    parts = [f"{things(notice.rows, 'row')}: {notice_text(notice)}" if is_counted else notice_text(notice)]
+    if notice.mended_at is not None:
+        parts.append(f"mended at v{notice.mended_at}")
+    elif latest is not None and latest > notice.version and notice.kind not in _NEVER_MENDED:
+        parts.append(f"still so at v{latest}")
+    if notice.job and f" {notice.job}" not in notice.by:
+        parts.append(notice.job)
+    return " · ".join(parts)
+
+
+def _findings(
+    notices: Iterable[Notice], streams: Sequence[StreamStatus], versions: Mapping[str, int], now: datetime
+) -> Iterator[AttentionItem]:
+    """One item a commit, or for all commits by which one writer did the same to a table. What a stream wrote from that
+    table soon after, or the same job to another, has the same origin. `versions`: that were looked at, by address."""
+    worst_of, findings = dict[tuple[str, int], Notice](), dict[tuple[str, ...], list[Notice]]()
+    for notice in sorted(notices, key=most_hurt):
+        worst = worst_of.setdefault((notice.uri, notice.version), notice)  # of the commit
+        findings.setdefault((worst.uri, worst.kind, worst.subject, worst.by), []).append(notice)
+    began = dict[str, tuple[datetime, str, str]]()  # by the stream or job that may carry it on: when, origin, table
+    for finding in sorted(findings.values(), key=lambda finding: finding[0].committed_at or now):
+        worst, severity = finding[0], severity_of_notice(finding[0])
+        by_version = {notice.version: notice for notice in reversed(finding)}  # of each commit its worst
+        first, last = min(by_version), max(by_version)
+        rows = sum(notice.rows or 0 for notice in by_version.values())
+        text = finding_text(replace(worst, rows=rows), versions.get(worst.uri))
+        text = text if first == last else f"v{first}–v{last}, {text}"
+        if more := len({(notice.kind, notice.subject) for notice in finding}) - 1:
+            text += f" · and {more} more"
+        origin, readers = f"{worst.table} v{first}", streams_reached(worst.uri, streams)
+        if severity is Severity.WARNING and (at := worst.committed_at):
+            for writer in (worst.by.partition(" by ")[2], worst.job):
+                begun_at, earlier, uri = began.get(writer, (at, origin, worst.uri))
+                if uri != worst.uri and at - begun_at <= CARRIED_WITHIN:
+                    origin = earlier
+            carriers = [*(f"stream {reader}" for reader in readers), *filter(None, [worst.job])]
+            began |= dict.fromkeys(carriers, (at, origin, worst.uri))
+        since, downstream = by_version[last].committed_at, f" Downstream: {', '.join(readers)}." if readers else ""
+        what = f"{text} · {ago(since, now)}.{downstream}"
+        step = "Its page says what that commit changed; once marked as seen there, it leaves this list."
+        yield AttentionItem(
+            severity, Cause.UNUSUAL_COMMIT, worst.table, what, step, since, detail=text, rows=rows or None,
+            origin=origin,
+        )  # fmt: skip
 
 
 def _table_items(
@@ -260,11 +311,6 @@ def _stale(card: TableCard, feeder: StreamStatus | None, now: datetime, settings
     return AttentionItem(Severity.NOTE, Cause.QUIET_TABLE, card.ref.name, what, step, card.last_commit_at)
 
 
-def _plain(uri: str) -> str:
-    """A URI for comparing: without `file://` and the last slash."""
-    return uri.removeprefix("file://").rstrip("/")
-
-
 # by cause -------------------------------------------------------------------------------------------------------------
 
 
@@ -295,15 +341,20 @@ class CalmList:
 
 
 def _in_order(items: Iterable[AttentionItem]) -> tuple[AttentionItem, ...]:
-    return tuple(sorted(items, key=lambda item: (_URGENCY[item.severity], _ORDER[item.cause], item.subject)))
+    return tuple(
+        sorted(items, key=lambda item: (_URGENCY[item.severity], _ORDER[item.cause], -(item.rows or 0), item.subject))
+    )
 
 
 def grouped(items: Sequence[AttentionItem]) -> tuple[AttentionGroup, ...]:
-    """The items by severity and cause, in the order in which they come (most urgent first)."""
-    groups: dict[tuple[Severity, Cause], list[AttentionItem]] = {}
+    """The items by severity and cause, in the order in which they come (most urgent first); of unusual commits the
+    first `MOST_FINDINGS` each by itself, with what carried it on."""
+    alone = list(dict.fromkeys(item.origin for item in items if item.origin))[:MOST_FINDINGS]
+    groups: dict[tuple[Severity, Cause, str], list[AttentionItem]] = {}
     for item in items:
-        groups.setdefault((item.severity, item.cause), []).append(item)
-    return tuple(_group(severity, cause, tuple(of_it)) for (severity, cause), of_it in groups.items())
+        of_its_own = item.origin if item.origin in alone else ""
+        groups.setdefault((item.severity, item.cause, of_its_own), []).append(item)
+    return tuple(_group(severity, cause, tuple(of_it)) for (severity, cause, _), of_it in groups.items())
 
 
 def group_text(group: AttentionGroup) -> str:
@@ -313,8 +364,10 @@ def group_text(group: AttentionGroup) -> str:
 
 
 def _group(severity: Severity, cause: Cause, items: tuple[AttentionItem, ...]) -> AttentionGroup:
-    if len(items) == 1:
-        return AttentionGroup(severity, cause, items, items[0].what, items[0].next_step)
+    items = tuple(sorted(items, key=lambda item: not item.origin.startswith(f"{item.subject} v")))  # the origin first
+    group = AttentionGroup(severity, cause, items, items[0].what, items[0].next_step)
+    if group.only:
+        return replace(group, what=f"{group.what} Then also: {_names(items[1:])}.") if items[1:] else group
     what, step = _WORDS[cause]
     many = things(len({item.subject for item in items}), cause.kind)
     words = _with_names(what, items) if isinstance(what, str) else what(items)
@@ -339,21 +392,6 @@ def _details(items: Sequence[AttentionItem]) -> str:
     details = ", ".join(f"{detail} ({count:,})" for detail, count in counts[:MOST_DETAILS])
     rest = len(counts) - MOST_DETAILS
     return details if rest <= 0 else f"{details} and {things(rest, 'other reason')}"
-
-
-def earliest(items: Sequence[AttentionItem]) -> list[AttentionItem]:
-    """The first commit of several is most likely what the others come from."""
-    return sorted(items, key=lambda item: (item.since is None, item.since))
-
-
-def _each(items: Sequence[AttentionItem]) -> str:
-    """ "orders (highest amount 498.2 → 47,189 at v31, …)": of few tables all, of many the names."""
-    details_by_table: dict[str, list[str]] = {}
-    for item in earliest(items):
-        details_by_table.setdefault(item.subject, []).append(item.detail)
-    if len(details_by_table) > MOST_DETAILS:
-        return _names(earliest(items))
-    return "; ".join(f"{subject} ({'; '.join(details)})" for subject, details in details_by_table.items())
 
 
 def _expectations(items: Sequence[AttentionItem], one: str, many: str, rest: str = "") -> str:
@@ -390,7 +428,7 @@ _WORDS: dict[Cause, tuple[str | _Words, str | _Words]] = {
         "Start their host again, or let a living one run them by declaring them there.",
     ),
     Cause.UNUSUAL_COMMIT: (
-        lambda items: f"had unusual commits: {_each(items)}",
+        lambda items: f"had unusual commits: {_names(items)}",
         "The page of each says what that commit changed; once marked as seen there, it leaves this list.",
     ),
     Cause.BROKEN_EXPECTATION: (

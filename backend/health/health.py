@@ -249,12 +249,13 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class NoticedSoFar:
     """`notices`: that somebody has to look at, newest first; found at `num_seen` of the `num_wanted` tables written
-    last, of `num_tables`. All are 0 where hosts look."""
+    last, of `num_tables`. All are 0 where hosts look. `is_current`: every table's newest versions are looked at."""
 
     notices: tuple[Notice, ...]
     num_seen: int = 0
     num_wanted: int = 0
     num_tables: int = 0
+    is_current: bool = False
 
     @property
     def is_partial(self) -> bool:
@@ -290,7 +291,7 @@ class NoticeWatch:
         open_ones = [notice for key, notice in notices.items() if notice.is_open and key not in seen]
         open_ones.sort(key=lambda notice: notice.committed_at or _EARLIEST, reverse=True)
         num_seen = sum(card.ref.uri in self._found for card in wanted)
-        return NoticedSoFar(tuple(open_ones), num_seen, len(wanted), len(cards))
+        return NoticedSoFar(tuple(open_ones), num_seen, len(wanted), len(cards), num_seen == len(cards))
 
     def _look(self, card: TableCard) -> tuple[TableCard, float]:
         ref, now, before = card.ref, self._now(), self._found.get(card.ref.uri)

@@ -179,7 +179,8 @@ class Cause(StrEnum):
 class AttentionItem:
     """One thing that needs attention: what, since when, and the next step.
 
-    `detail` is what several of one cause may share (a missing reader feature); `spared` the files that merging spares.
+    `detail` is what several of one cause may share (a missing reader feature); `spared` the files that merging spares;
+    `rows` those that an unusual commit hurt, `origin` where that began: "silver/orders v31".
     """
 
     severity: Severity
@@ -190,6 +191,8 @@ class AttentionItem:
     since: datetime | None = None
     detail: str = ""
     spared: int = 0
+    rows: int | None = None
+    origin: str = ""
 
     @property
     def kind(self) -> str:
@@ -198,7 +201,8 @@ class AttentionItem:
 
 @dataclass(frozen=True, slots=True)
 class AttentionGroup:
-    """Everything of one cause that is equally urgent, as one line of "needs attention"."""
+    """What is of one cause and equally urgent, as one line of "needs attention": all of it, or of unusual commits one
+    with those that carried it on."""
 
     severity: Severity
     cause: Cause
@@ -212,5 +216,7 @@ class AttentionGroup:
 
     @property
     def only(self) -> AttentionItem | None:
-        """The item of a group of one."""
-        return self.items[0] if len(self.items) == 1 else None
+        """The item of a group of one, or the origin of all the others."""
+        first = self.items[0]
+        is_origin = first.origin and {item.origin for item in self.items} == {first.origin}
+        return first if len(self.items) == 1 or is_origin else None

@@ -5,7 +5,7 @@ Rule: what a person does here is in the audit trail in the same transaction that
 of a pinned version. Nobody replaces another's saved query by accident: it is removed first, by whoever may act.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -20,7 +20,7 @@ from backend.format import cut, utc_text
 from backend.jobs.model import JobKind
 from backend.lake.history.history import check_name
 from backend.lake.model import Pin, TableRef
-from backend.search.notice import Key, Notice
+from backend.search.notice import Key, Notice, notice_text
 from backend.sql.saved import Chart, SavedQuery, audit_text, require_name
 from backend.store import audit, leases
 from backend.store.engine import Database, insert, upsert, writing
@@ -128,19 +128,22 @@ class Noticed:
                 connection.execute(made.on_conflict_do_update(index_elements=notice_table.primary_key, set_=mended))
 
     def seen(
-        self, uri: str, version: int, *, actor: Actor, reason: str, now: datetime, told: Sequence[Notice] = ()
-    ) -> list[Notice]:
-        """What is open of a version needs nobody any more; raises `StreamRefusedError` where nothing is. `told`: what
-        the page told of it, which no host may know."""
+        self, uri: str, version: int, is_meant: Callable[[Notice], bool] = lambda _: True, *, actor: Actor, reason: str,
+        now: datetime, told: Sequence[Notice] = (),
+    ) -> list[Notice]:  # fmt: skip
+        """What is open of a version and meant needs nobody any more; raises `StreamRefusedError` where nothing is.
+        `told`: what the page told of it, which no host may know."""
         with self._database.writing() as connection:
             note_notices(connection, told, now=now)
             where = notice_table.c.uri == uri, notice_table.c.version == version, *_OPEN
-            open_ones = fetch(connection, Notice, sa.select(notice_table).where(*where))
+            open_ones = [*filter(is_meant, fetch(connection, Notice, sa.select(notice_table).where(*where)))]
             if not open_ones:
                 raise StreamRefusedError(f"nothing is open of v{version}", hint="`weir notices` lists what is")
-            audit.admit(connection, Access(actor, open_ones[0].table, "seen", reason), now=now, outcome=f"v{version}")
+            outcome = "; ".join(map(notice_text, open_ones))
+            audit.admit(connection, Access(actor, open_ones[0].table, "seen", reason), now=now, outcome=outcome)
             seen = {"seen_by": actor.name, "seen_reason": reason.strip()}
-            connection.execute(sa.update(notice_table).where(*where).values(**seen))
+            of_these = sa.tuple_(notice_table.c.kind, notice_table.c.subject).in_([each.key[2:] for each in open_ones])
+            connection.execute(sa.update(notice_table).where(*where, of_these).values(**seen))
             return open_ones
 
     def open(self) -> list[Notice]:

@@ -63,8 +63,10 @@ class Webhook:
             here, before = ({item for item in items if item[:2] == about} for items in (present, told))
             message, told = None, told - (due & before)
             if new := due & here:
-                group, told = present[min(new)], told | here
-                message = _message("new", about, f"{group_text(group)}\n→ {group.next_step}", group.subjects)
+                told |= here
+                groups = dict.fromkeys(present[item] for item in sorted(new))
+                text = "\n".join(f"{group_text(group)}\n→ {group.next_step}" for group in groups)
+                message = _message("new", about, text, [item[2] for item in here])
             elif before <= due and about[0] in self._severities:
                 subjects = sorted({subject for _, _, subject, _ in before})
                 message = _message(

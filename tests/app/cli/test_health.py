@@ -153,6 +153,10 @@ def test_what_was_seen_is_told_no_more(weir: Weir, risen: Path) -> None:
     store.told.failed("the webhook answers HTTP 500", now=store.now())
     assert "warning: webhook notify.webhook: The webhook cannot be reached: the webhook" in weir("health").out
     assert weir("seen", "orders", "8").code == 4
-    assert "Told no more: highest amount" in weir("seen", "orders", "8", "--reason", "agreed").out
+    assert weir("seen", "orders", "8", "--finding", "rows that are there twice", "--reason", "agreed").code == 4
+    assert (
+        "Told no more: highest amount"
+        in weir("seen", "orders", "8", "--finding", "HIGHEST amount", "--reason", "agreed").out
+    )
     assert store.noticed.open() == [] and weir("seen", "orders", "8", "--reason", "agreed").code == 4
     store.close()

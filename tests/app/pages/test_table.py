@@ -211,13 +211,14 @@ def test_an_unusual_commit_is_told_until_somebody_has_seen_it(orders: Path, home
         str(orders), "silver/orders", 2, Measure.HIGHEST, "amount", "498.2", "47,189", "amount <= 550", "WRITE",
         datetime.now(UTC),
     )  # fmt: skip
-    store.noticed.keep([jump], now=datetime.now(UTC))
-    assert "highest amount 498.2 → 47,189 at v2, WRITE" in words(open_page("overview"))
+    again = replace(jump, kind=Measure.WRITER, subject="", condition="")
+    store.noticed.keep([jump, again], now=datetime.now(UTC))
+    assert "highest amount 498.2 → 47,189 at v2, WRITE · and 1 more" in words(open_page("overview"))
     app = open_page("table", table="silver/orders")
-    assert "Highest amount 498.2 → 47,189 at v2, WRITE." in app.warning[0].value.replace("\\", "")
+    assert "Highest amount 498.2 → 47,189 at v2, WRITE." in words(app) and "writer 498.2 → 47,189" in words(app).lower()
     assert links(app)["What changed"] == "table=silver%2Forders&from=1&to=2"
     assert links(app)["First bad version"] == "table=silver%2Forders&good=1&condition=amount+%3C%3D+550"
-    press(app, "expect_2")
+    press(app, "expect_2_highest_amount")
     assert ":green-badge[:material/check_circle: OK]" in words(app) or ":orange-badge" in words(app), "judged at once"
     assert "A host judges it again every 5 min." in words(app) and "Would never have fired in " in words(app)
     send(app, "expect", "nothing costs more")
@@ -228,9 +229,11 @@ def test_an_unusual_commit_is_told_until_somebody_has_seen_it(orders: Path, home
     press(app, "expect_no_more_holds(amount <= 550)")
     send(app, "expect", "something does")
     assert store.judgements() == [] and "table expectation" not in words(app)
-    press(app, "seen_2")
+    press(app, "seen_2_highest_amount")
     send(app, "seen", "a price list in cents")
-    assert not open_page("table", table="silver/orders").warning and store.noticed.open() == []
+    app = open_page("table", table="silver/orders")
+    assert "Highest amount" not in words(app) and [notice.kind for notice in store.noticed.open()] == [again.kind]
+    assert "1 finding to look at" in words(open_page("overview")), "a note alone, and yet not nothing"
     assert [entry.reason for entry in store.audit_entries(subject="silver/orders")] == [
         "a price list in cents", "something does", "nothing costs more",
     ]  # fmt: skip

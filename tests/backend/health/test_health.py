@@ -11,7 +11,14 @@ from deltalake import DeltaTable, write_deltalake
 
 from backend.errors import StorageError
 from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
-from backend.health.attention import CalmList, attention, grouped
+from backend.health.attention import (
+    MOST_FINDINGS,
+    CalmList,
+    attention,
+    finding_text,
+    grouped,
+    severity_of_notice,
+)
 from backend.health.health import SMALL_LAKE, health_judge, table_health
 from backend.health.model import (
     AttentionItem,
@@ -47,7 +54,7 @@ from backend.lake.model import (
 )
 from backend.maintenance.files import merge_of
 from backend.maintenance.model import Optimize
-from backend.search.notice import Measure
+from backend.search.notice import FIRSTS, Measure, Notice, notice_text
 from backend.settings import HealthSettings, load_settings
 from backend.stream_model.backlog import Backlog, DataLoss, SourceBacklog
 from backend.stream_model.stream import (
@@ -595,7 +602,7 @@ def test_what_comes_and_goes_is_listed_once_it_has_stood_for_a_minute_and_until_
     assert calm.listed([slow, old], NOW + 2 * HOUR) == (slow, old), "it says itself how long it has stood"
 
 
-JUMP = replace(A_JUMP, uri=REF.uri, table=REF.name, committed_at=NOW - HOUR)
+JUMP = replace(A_JUMP, uri=REF.uri, table=REF.name, committed_at=NOW - HOUR, job="", rows=None, where="")
 
 
 def reading(name: str, source: str, sink: str) -> StreamStatus:
@@ -612,13 +619,66 @@ def test_an_unusual_commit_says_what_it_did_and_whom_it_reaches() -> None:
     (item,) = attention([], streams, [ALIVE], notices=[JUMP], now=NOW, settings=SETTINGS)
     assert (item.severity, item.cause, item.subject) == (Severity.WARNING, Cause.UNUSUAL_COMMIT, "silver/orders")
     assert item.what == (
-        "highest amount 498.2 → 47,189 where country = 'ES' at v31, MERGE by stream silver_orders, 1 h ago. Downstream: gold, more."
+        "highest amount 498.2 → 47,189 at v31, MERGE by stream silver_orders · 1 h ago. Downstream: gold, more."
     )
-    (new,) = attention([], streams, [ALIVE], notices=[replace(JUMP, kind=Measure.WRITER)], now=NOW, settings=SETTINGS)
-    assert new.severity is Severity.NOTE, "it may well be meant"
-    two = [JUMP, replace(JUMP, uri="/lake/b", table="b")]
-    (group,) = grouped(attention([], streams, [ALIVE], notices=two, now=NOW, settings=SETTINGS))
-    assert group.what.startswith("2 tables had unusual commits: ") and "b (highest" in group.what
+    latest = replace(FRESH, version=79)
+    for hosts, is_current in (([ALIVE], False), ([], True), ([], False)):  # where nobody looks, nobody knows
+        found = attention(
+            [latest], [], hosts, notices=[JUMP], are_notices_current=is_current, now=NOW, settings=SETTINGS
+        )
+        assert ("still so at v79" in found[0].what) is bool(hosts or is_current)
+    hurt = replace(JUMP, job="nightly load", rows=1_234)
+    assert finding_text(hurt) == f"1,234 rows: {notice_text(hurt)} · nightly load"
+    assert finding_text(replace(hurt, mended_at=33), 79).endswith("silver_orders · mended at v33 · nightly load")
+    assert finding_text(replace(JUMP, after="20 (7 %)", rows=20)).startswith("highest"), "its rows are told"
+
+
+@pytest.mark.parametrize("kind", list(Measure))
+def test_a_finding_is_as_severe_as_what_it_hurt(kind: Measure) -> None:
+    """What is new may well be meant; a day that was loaded twice is there twice, as far as anybody knows."""
+    is_new = kind in FIRSTS and kind is not Measure.TWICE
+    assert severity_of_notice(replace(JUMP, kind=kind)) is (Severity.NOTE if is_new else Severity.WARNING)
+    assert severity_of_notice(replace(JUMP, kind=kind, rows=3)) is Severity.WARNING
+
+
+def test_findings_have_a_line_each_and_those_of_one_commit_or_one_cause_share_it() -> None:
+    def at(minutes: float, **different: object) -> Notice:
+        return replace(JUMP, committed_at=NOW - HOUR + timedelta(minutes=minutes), **different)
+
+    def lines(*notices: Notice) -> list[tuple[str, int | None, tuple[str, ...]]]:
+        streams = (reading("gold", REF.uri, "/lake/gold"), reading("more", "/lake/gold", "/lake/more"))
+        groups = grouped(attention([], streams, [ALIVE], notices=notices, now=NOW, settings=SETTINGS))
+        return [(group.what, group.items[0].rows, group.subjects) for group in groups]
+
+    nulls = at(0, kind=Measure.NULLS, subject="email", rows=9)
+    ((what, rows, subjects),) = lines(JUMP, nulls, at(0, kind=Measure.WRITER, subject=""))
+    assert what.startswith("9 rows: share of nulls of email 498.2 → 47,189 at v31") and " · and 2 more · " in what
+    assert (rows, subjects) == (9, (REF.name,)), "the fact that hurt most rows"
+    ((what, rows, _),) = lines(at(0, rows=5), at(3, version=33, rows=7))
+    assert what.startswith("v31–v33, 12 rows: highest amount 498.2 → 47,189 at v33") and (
+        rows,
+        "57 min ago" in what,
+    ) == (
+        12,
+        True,
+    )
+    others = [at(n, uri=f"/lake/t{n}", table=f"t{n}", rows=n, by="DELETE by bob") for n in (1, 2, 3)]
+    assert [(rows, subjects) for _, rows, subjects in lines(*others)] == [(n, (f"t{n}",)) for n in (3, 2, 1)]
+
+    gold = at(10, uri="/lake/gold", table="gold", version=7, by="WRITE by stream gold", rows=99)
+    more = at(30, uri="/lake/more", table="more", version=8, by="WRITE by stream more")
+    ((what, _, subjects),) = lines(gold, more, JUMP)
+    assert what.endswith(" Then also: gold, more.") and subjects == (REF.name, "gold", "more")
+    assert len(lines(JUMP, replace(gold, by="WRITE by ana"))) == 2, "somebody else wrote it"
+    assert len(lines(JUMP, replace(gold, committed_at=NOW + HOUR))) == 2, "long after"
+    assert len(lines(JUMP, replace(gold, kind=Measure.COLUMN, rows=None))) == 2, "a note is none of it"
+    job = [replace(one, by="WRITE by ana", job="nightly load") for one in (JUMP, gold)]
+    assert [subjects for _, _, subjects in lines(*job)] == [(REF.name, "gold")]
+
+    many = [at(n, uri=f"/lake/t{n}", table=f"t{n}", rows=99 - n) for n in range(14)]
+    *first, (rest, _, of_rest) = lines(*many)
+    assert [subjects for *_, subjects in first] == [(f"t{n}",) for n in range(MOST_FINDINGS)]
+    assert rest == "4 tables had unusual commits: t10, t11, t12, t13." and len(of_rest) == 4
 
 
 def test_silence_is_told_once_by_whoever_knows_most_of_it() -> None:

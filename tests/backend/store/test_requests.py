@@ -500,6 +500,18 @@ def test_what_is_noticed_twice_is_kept_once_and_mended(store: ControlStore) -> N
         store.noticed.seen(JUMP.uri, 30, actor=ANA, reason="mine", now=NOW)
 
 
+def test_one_finding_of_a_version_is_seen_and_the_others_stay_open(store: ControlStore) -> None:
+    other = replace(NULLS, subject="phone")
+    store.noticed.keep([JUMP, NULLS, other], now=NOW)
+    one = partial(store.noticed.seen, JUMP.uri, 31, lambda notice: notice.key == NULLS.key, actor=ANA, now=NOW)
+    (seen,) = one(reason="agreed")
+    assert seen.key == NULLS.key and {notice.key for notice in store.noticed.open()} == {JUMP.key, other.key}
+    (entry,) = store.audit_entries()
+    assert entry.action == "seen" and "share of nulls of email" in entry.detail
+    with pytest.raises(StreamRefusedError, match="nothing is open of v31"):
+        one(reason="again")
+
+
 def test_what_no_host_knows_is_seen_as_a_page_told_it_and_what_one_knows_stays_as_it_is(store: ControlStore) -> None:
     store.noticed.keep([replace(JUMP, mended_at=33)], now=NOW)
     seen = store.noticed.seen(JUMP.uri, 31, actor=ANA, reason="agreed", now=NOW, told=[JUMP, NULLS])

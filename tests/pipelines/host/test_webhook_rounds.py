@@ -122,7 +122,7 @@ def test_what_is_new_and_what_is_over_are_told_once_whoever_begins_anew(
     assert receiver.told == both and set(receiver.paths) == {KEY}
     first, second = receiver.messages
     assert first["text"].startswith("critical: table torn: Cannot be read: ") and "\n→ " in first["text"]
-    assert second["text"].startswith("warning: table a&lt;b: highest amount 498.2 → 47,189 where country = 'ES' at v31")
+    assert second["text"].startswith("warning: table a&lt;b: 28 rows: highest amount 498.2 → 47,189 where")
     assert (first["severity"], second["severity"]) == ("critical", "warning")
 
     later = Host(settings, store, at=host.at)  # a host that was started anew
