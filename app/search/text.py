@@ -216,7 +216,7 @@ def suggestion_text(suggestion: Suggestion) -> str:
 
 def finding_text(notice: Notice) -> str:
     """ "length sku 11 → 8 at v29, WRITE by loader, job erp_sync, 1,302 rows"."""
-    job = f"job {notice.job}" if notice.job and notice.job not in notice.by else ""
+    job = "" if notice.job in notice.by else notice.job
     rows = "" if notice.rows is None else things(notice.rows, "row")
     return ", ".join(filter(None, (notice_text(notice), job, rows)))
 

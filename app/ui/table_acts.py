@@ -259,9 +259,8 @@ def _stops_writers(act: TableAct) -> bool:
 
 
 def _repair(act: TableAct, asked: Repair) -> Repair | str:
-    where = (
-        st.text_input("Which rows", asked.where, key="act_where", placeholder="SQL over a row: amount < 0") or ""
-    ).strip()
+    such_as = "SQL over a row: amount < 0" if asked.of_commit is None else "All that the commit changed"
+    where = (st.text_input("Which rows", asked.where, key="act_where", placeholder=such_as) or "").strip()
     commit = st.text_input(
         "Only as this commit wrote them", "" if asked.of_commit is None else str(asked.of_commit), key="act_of_commit",
         placeholder="Any commit", help="Rows that others wrote stay. Without new values what it did is taken back: "

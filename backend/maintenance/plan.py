@@ -264,8 +264,8 @@ def _preview_of_commit(
     notes = []
     if all_hit.rows is not None:
         others = all_hit.rows - (hit if asked.values else hit - stays)
-        notes.append(f"innocent and left as they are, since v{version} did not write them so: {others:,} of "
-                     f"{all_hit.rows_text} rows that satisfy the condition")  # fmt: skip
+        rows = f"{all_hit.rows_text} rows{' that satisfy the condition' if asked.where.strip() else ''}"
+        notes.append(f"innocent and left as they are, since v{version} did not write them so: {others:,} of {rows}")
     commits = lake.history(snapshot.ref, starting_version=version, ending_version=version)
     if (
         asked.where.strip()

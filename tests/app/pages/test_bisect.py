@@ -130,7 +130,7 @@ def test_a_finding_is_a_card_that_starts_the_search_and_opens_its_repair_filled_
     now, by = datetime.now(UTC), "WRITE by loader"
     lowest = Notice(
         str(orders), "orders", 5, Measure.LOWEST, "amount", "1", "-4", "amount >= 0", by, now,
-        job="late visits", rows=1, where="amount < 0", repair="amount = -amount, note = coalesce(note, 'x, y')",
+        job="job late visits", rows=1, where="amount < 0", repair="amount = -amount, note = coalesce(note, 'x, y')",
     )  # fmt: skip
     copied = Notice(str(orders), "orders", 6, Measure.COPIED, "", "0", "1", "", by, now, rows=1)
     writer = Notice(str(orders), "orders", 7, Measure.WRITER, "", "loader", "ana", "", by, now)
