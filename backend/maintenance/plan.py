@@ -248,7 +248,7 @@ def _preview_of_commit(
     if not why and any("map<" in kind for kind in column_kinds(snapshot.metadata).values()):
         why, way_out = "rows with a map cannot be told apart", "name the rows by a condition alone"
     elif not why:
-        with suppress(Stopped):
+        with suppress(Stopped, QueryError):  # too long, or more contents than memory holds
             told = _rows_of_commit(lake, snapshot, asked, (before, lake.snapshot(snapshot.ref, version)), settings)
     if told is None:
         effect = f"rows that v{version} wrote are repaired: an unknown number"
