@@ -25,7 +25,7 @@ from app.ui.export import exact_rows
 from app.ui.figures import chart, key_figures
 from app.ui.frame import CHOICES, pin_names, version_picker
 from app.ui.lake import OpenTable
-from app.ui.table_acts import act_button, way_back
+from app.ui.table_acts import act_button, repair_button, way_back
 from app.ui.view.commits import last_by_another, writer_text
 from app.ui.view.explanation import counts_text, gross_text
 from app.ui.view.theme import operation_text
@@ -428,6 +428,9 @@ def _what_helps(opened: OpenTable, versions: tuple[int, int], diff: VersionDiff 
     """Other values for some rows, or the version before as it was. `diff`: what the page knows of the rows."""
     where = str(st.session_state.get(state.ROWS_WHERE) or "").strip()
     act_button(opened.ref, opened.latest_version, Repair(where), key="repair")
+    for number, notice in enumerate(cache.noticed(cache.streams_reading()).notices):
+        if notice.uri == opened.ref.uri and min(versions) < notice.version <= max(versions):
+            repair_button(opened.ref, opened.latest_version, notice, key=f"repair_{number}")
     if (before := min(versions)) < opened.latest_version:
         is_of_latest = versions == (before, opened.latest_version)
         since = diff if is_of_latest and diff is not None and not diff.question.where else None

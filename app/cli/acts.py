@@ -197,7 +197,7 @@ def rewind(name: TableName, to: ToVersion) -> Rewind:
 @_act()
 def repair(
     name: TableName,
-    where: Annotated[str, typer.Option("--where", help="SQL over a row: amount < 0.")],
+    where: Annotated[str, typer.Option("--where", help="SQL over a row: amount < 0.")] = "",
     values: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="COLUMN=SQL", help="A new value, of the row as it was."),
@@ -205,14 +205,20 @@ def repair(
     delete: Annotated[bool, typer.Option("--delete", help="Delete these rows.")] = False,
     from_version: Annotated[str | None, typer.Option(metavar="VERSION", help="Take its rows instead.")] = None,
     from_table: Annotated[str | None, typer.Option(metavar="T", help="Take its rows instead.")] = None,
+    of_commit: Annotated[
+        str | None,
+        typer.Option(metavar="VERSION", help="Only rows as it wrote them; without --set what it did is taken back."),
+    ] = None,
     stop_writers: StopWriters = False,
 ) -> Repair:
-    if delete == any((values, from_version, from_table)):
-        hint = "--set COLUMN=SQL, --from-version V, --from-table T, or --delete alone"
+    comes = bool(from_version or from_table)
+    if delete or comes if of_commit else delete == bool(values or comes):
+        hint = "--set COLUMN=SQL, --from-version V, --from-table T, --of-commit V, or --delete alone"
         raise QueryError("choose one thing to do with the rows", hint=hint)
     number = None if from_version is None else _version(from_table or name, from_version)
     source = from_table and services.lake().find(from_table).uri
-    return Repair(where, parse_repairs(values or ()), number, source, stop_writers)
+    commit = None if of_commit is None else _version(name, of_commit)
+    return Repair(where, parse_repairs(values or ()), number, source, stop_writers, commit)
 
 
 @_act()

@@ -63,9 +63,10 @@ def bisect(
 
 @dataclass(frozen=True, slots=True)
 class _About:
-    """What the commit that was found changed, of that the rows that break the condition, and what the table has changed
-    since the version before it; None where comparing is more than a little work, or there is nothing to go back from,
-    which `restore` would do."""
+    """What the commit that was found changed, of that the rows that break the condition, and what the table has
+    changed since the version before it, `still_broken` those that break it; None where comparing is more than a
+    little work, or there is nothing to go back from, which `restore` would do.
+    """
 
     result: Bisection
     commits: tuple[Commit, ...]
@@ -73,6 +74,7 @@ class _About:
     broken: VersionDiff | None
     since: VersionDiff | None
     restore: ActPreview | None
+    still_broken: VersionDiff | None = None
 
     def document(self) -> Document:
         changed, net = self.changed, self.since and self.since.changes.net
@@ -95,7 +97,8 @@ class _About:
         if self.restore is None:
             return lines
         back, refused = self.restore, self.restore.refused
-        said = [loss_text(self.since), *preview_lines(back), refused]
+        bad = (self.still_broken, self.result.row_rule) if self.still_broken else ()
+        said = [*preview_lines(back, loss_text(self.since, *bad)), refused]
         return [*lines, f"Back to v{self.result.good_seen}:", *(sentence(line) for line in said if line)]
 
 
@@ -113,7 +116,8 @@ def _about(lake: Lake, result: Bisection) -> _About:
     with suppress(LakehouseError):  # `weir restore --dry-run` says why
         settings, store = services.settings(), services.existing_store()
         restore = load_preview(settings, lake, store, result.ref.uri, Restore(good), now=services.now())
-    return _About(result, tuple(commits), changed, broken, _compared(lake, result, good, latest), restore)
+    still_broken = _compared(lake, result, good, latest, where) if where and result.row_rule else None
+    return _About(result, tuple(commits), changed, broken, _compared(lake, result, good, latest), restore, still_broken)
 
 
 def _compared(lake: Lake, result: Bisection, first: int, second: int, where: str | None = None) -> VersionDiff | None:

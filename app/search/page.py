@@ -14,13 +14,17 @@ from app import cache, errors, navigation, services, state, viewer
 from app.search import text
 from app.services import once
 from app.ui import lists, work
+from app.ui.figures import key_line
 from app.ui.frame import CHOICES, pin_names, version_picker
 from app.ui.lake import OpenTable
-from app.ui.table_acts import compared_soon, way_back
+from app.ui.table_acts import compared_soon, repair_button, way_back
 from app.ui.view.words import markdown_safe, sentence
 from backend.changes.key import choose_key, key_memory
 from backend.errors import LakehouseError, NothingBrokenError, QueryError
+from backend.format import things
+from backend.health.health import BACK
 from backend.lake.history.history import example_condition
+from backend.search.notice import Notice
 from backend.search.search import OLDEST, Bisection, BisectProgress, BisectRequest, Bisects, named_version
 from backend.search.suggest import held_numbers, load_held, suggest
 from backend.sql.expression import MOST_CHARACTERS
@@ -30,6 +34,40 @@ bisects = once(Bisects)  # searches that ended, by what was asked
 held_columns = once(held_numbers)  # what columns hold at versions, from which conditions are suggested
 _DEFAULTS = {state.GOOD: OLDEST, state.BAD: "latest"}
 _PROBES = "Probes in the order they ran"
+
+
+def findings(opened: OpenTable) -> None:
+    """Open findings of the table, before anything is asked: each fact, what starts the search, what repairs its
+    rows."""
+    noticed = cache.noticed(cache.streams_reading())
+    told = [notice for notice in noticed.notices if notice.uri == opened.ref.uri]
+    if state.get_str(state.CONDITION) or st.session_state.get(state.CONDITION):
+        if told:
+            navigation.table_link(opened.ref.name, f"All {things(len(told), 'finding')} of the table", page="bisect")
+        return
+    if not told:
+        looked = "Hosts look at each commit as it is made."
+        if noticed.num_tables:
+            those = f"{noticed.num_seen:,} of {things(noticed.num_tables, 'table')}"
+            looked = f"Commits of the last {BACK.days} days were looked at in {those} so far."
+        st.caption(f"No open finding in this table. {looked}")
+    for number, notice in enumerate(told):
+        with st.container(border=True, key=f"finding_{number}"):
+            st.markdown(f"**{markdown_safe(sentence(text.finding_text(notice)))}**")
+            with st.container(horizontal=True, vertical_alignment="center", key=f"finding_acts_{number}"):
+                if notice.condition:
+                    st.button(
+                        "Find its first bad version", key=f"begin_{number}", icon=":material/search:",
+                        on_click=_begin, args=(notice,),
+                    )  # fmt: skip
+                repair_button(opened.ref, opened.latest_version, notice, key=f"repair_{number}")
+                ends = {state.FROM: notice.version - 1, state.TO: notice.version}
+                navigation.table_link(opened.ref.name, f"What v{notice.version} changed", ends, page="changes")
+
+
+def _begin(notice: Notice) -> None:
+    st.session_state[state.CONDITION] = notice.condition  # that of a finding is searched at once
+    state.set_params({state.GOOD: notice.version - 1, state.BAD: None})
 
 
 def form(opened: OpenTable) -> BisectRequest:
@@ -139,9 +177,13 @@ def _result(opened: OpenTable, result: Bisection) -> None:
     """One sentence, what stands beside it, where to go on, and every probe."""
     streams = cache.stream_names()
     st.subheader(markdown_safe(f"{text.headline(result, streams)}."), anchor=False)
+    key_line(text.answer_figures(result, opened.latest_version))
     with errors.boundary():
         _culprit(opened, result)
         _links(opened, result)
+        for number, notice in enumerate(cache.noticed(cache.streams_reading()).notices):
+            if (notice.uri, notice.version) == (opened.ref.uri, result.culprit):
+                repair_button(opened.ref, opened.latest_version, notice, key=f"repair_{number}")
     warnings = text.disagreement(result)
     for warning in warnings:
         st.warning(markdown_safe(sentence(warning)), icon=":material/warning:")
@@ -213,7 +255,8 @@ def _culprit(opened: OpenTable, result: Bisection) -> None:
     if result.is_mended or result.good_seen >= opened.latest_version:
         st.caption("The latest version satisfies the condition: nothing has to go back.")
     else:
-        way_back(opened.ref, opened.latest_version, result.good_seen)
+        where = text.where_broken(result) if result.row_rule else None
+        way_back(opened.ref, opened.latest_version, result.good_seen, bad=(result.row_rule, where) if where else None)
 
 
 # conditions to choose from --------------------------------------------------------------------------------------------
@@ -246,8 +289,7 @@ def _suggestions(opened: OpenTable, asked: BisectRequest) -> None:
                     args=({state.CONDITION: each.condition},),
                 )  # fmt: skip
                 st.markdown(markdown_safe(text.suggestion_text(each)), width="content")
-        quantiles = "" if held[-1].quantiles else ", which have no quantiles: the table is not read for them"
-        st.caption(f"What the columns hold, v{low} → v{high}, by the log's statistics{quantiles}")
+        st.caption(markdown_safe(text.compared_text(held)))
         names, alt = list(held[-1].columns)[: text.MOST_COLUMNS], "What columns hold at the good and the bad end"
         lists.show(text.held_columns(held), names, key="held", alt=alt)
 

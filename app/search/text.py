@@ -18,6 +18,7 @@ from app.columns import Column
 from app.ui.view.commits import stream_text
 from app.ui.view.explanation import counts_text, explained, gross_text
 from app.ui.view.theme import operation_style
+from app.ui.view.words import KeyFigure
 from backend.changes.model import CommitChanges, VersionDiff
 from backend.format import (
     UNKNOWN,
@@ -33,8 +34,9 @@ from backend.format import (
 )
 from backend.lake.history.history import predicate_text
 from backend.lake.model import Commit
+from backend.lake.table.schema import column_names
 from backend.search.condition import Examples
-from backend.search.notice import Measure
+from backend.search.notice import Measure, Notice, notice_text
 from backend.search.search import Bisection, BisectProgress, Probe, ProbeOutcome, Purpose, gave_text
 from backend.search.suggest import QUANTILES, Held, Suggestion, measure_text
 from backend.sql.numbers import ValueSource
@@ -181,7 +183,23 @@ def _skipped(result: Bisection) -> list[str]:
     return sentences
 
 
-# before and while it runs ---------------------------------------------------------------------------------------------
+def answer_figures(result: Bisection, latest: int) -> list[KeyFigure]:
+    """How many rows are bad at the bad end, the last good version, and the count at each version that was judged."""
+    figures, probe = list[KeyFigure](), result.probe_of(max(result.good, result.bad))
+    if probe and probe.verdict:
+        label = "Bad now" if probe.version == latest else f"Bad at v{probe.version}"
+        rows = probe.verdict.violations
+        value = gave_text(probe) if rows is None else f"{rows:,} of {things(probe.verdict.rows or 0, 'row')}"
+        figures.append(KeyFigure(label, value, "Rows that break the condition"))
+    figures.append(KeyFigure("Last bad" if result.is_mended else "Last good", f"v{result.last}", "As judged"))
+    counts = {probe.version: probe.verdict.violations for probe in result.probes if probe.verdict}
+    if counts and None not in counts.values():
+        at = " → ".join(f"v{version} {counts[version]:,}" for version in sorted(counts))
+        figures.append(KeyFigure("Bad rows by version", at, "Only versions that were judged"))
+    return figures
+
+
+# findings, and before and while it runs -------------------------------------------------------------------------------
 
 
 def suggestion_text(suggestion: Suggestion) -> str:
@@ -194,6 +212,29 @@ def suggestion_text(suggestion: Suggestion) -> str:
         return f"{what}: {before} at v{suggestion.last}, {after} at v{suggestion.first}"
     what = f"{suggestion.measure.value} of `{suggestion.column}`" if suggestion.column else suggestion.measure.value
     return f"{what}: {before} up to v{suggestion.last}, {after} at v{suggestion.first}"
+
+
+def finding_text(notice: Notice) -> str:
+    """ "length sku 11 → 8 at v29, WRITE by loader, job erp_sync, 1,302 rows"."""
+    job = "" if notice.job in notice.by else notice.job
+    rows = "" if notice.rows is None else things(notice.rows, "row")
+    return ", ".join(filter(None, (notice_text(notice), job, rows)))
+
+
+def compared_text(held: Sequence[Held]) -> str:
+    """What was compared to suggest conditions, and what was not."""
+    first, last = held[0], held[-1]
+    metadata = last.metadata
+    bare = [name for name in column_names(metadata) if name not in last.columns] if metadata else []
+    lack = f"; none for {cut(', '.join(bare), MOST_CONDITION)}" if bare else ""
+    rows = "not read, so order of times, values of texts and quantiles are not judged"
+    if last.quantiles or last.values or last.repeats is not None:
+        rows = "read at both ends for quantiles, repeats and, in small tables, order of times and values of texts"
+    return (
+        f"Compared: {len(held)} of {last.version - first.version + 1:,} versions, v{first.version} → v{last.version}, "
+        f"by the log's statistics of {things(len(last.columns), 'column')}{lack}. Rows were {rows}. Not judged: "
+        "length and spelling of texts, and single values of one column against another."
+    )
 
 
 def progress_text(step: BisectProgress) -> tuple[float, str]:

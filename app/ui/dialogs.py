@@ -96,15 +96,25 @@ def reason(
     return None
 
 
-def ask(kind: str, refused: str, *, label: str, typed: str, job: Callable[[str], JobRequest], done: str) -> None:
+def ask(
+    kind: str, refused: str, *, label: str, typed: str, job: Callable[[str], JobRequest], done: str,
+    file: Callable[[str], str] | None = None,
+) -> None:  # fmt: skip
     """The end of a dialog that has said what will happen: why it cannot be, or the form, and once that was sent the
-    `job` of its reason, which a host does next."""
+    `job` of its reason, which a host does next. `file`: what it is as a file, by its reason, where no host is there."""
     if refused:
         st.warning(markdown_safe(refused), icon=":material/block:")
     elif silent := viewer.why_no_job():
         st.warning(f"{markdown_safe(sentence(silent))} Start one in a terminal:", icon=":material/cloud_off:")
         st.code("weir host", language="bash")
         st.button("Look again", key=f"{kind}_again", icon=":material/refresh:")
+        why = file and st.text_input("Reason", key=f"{kind}_file_reason", help="For whoever reviews the file").strip()
+        if file and why:
+            st.download_button(
+                "Save to a file…", file(why), f"{label.lower().replace(' ', '_')}.intent", key=f"{kind}_file",
+                icon=":material/download:",
+                help="`weir apply FILE` does it once a host is there, as long as it would do the same",
+            )  # fmt: skip
     elif why := reason(kind, label=label, typed=typed):
         submitted = services.store().jobs.submit(job(why), now=services.now())
         st.session_state[last_job(kind)] = submitted.job_id

@@ -4,6 +4,8 @@ Rule: the dialog says in figures what will happen, then asks; a refusal offers w
 host, which looks at the table again, does it, and proves it: the page that asked shows how far it is and the proof.
 """
 
+import re
+from contextlib import suppress
 from dataclasses import replace
 
 import streamlit as st
@@ -16,7 +18,8 @@ from app.ui.view.words import job_words, markdown_safe, sentence
 from app.ui.work import follow_job, spinner
 from backend.changes.key import key_memory
 from backend.changes.model import Question, VersionDiff
-from backend.errors import LakehouseError
+from backend.errors import LakehouseError, QueryError
+from backend.format import things
 from backend.jobs.model import Job, JobState
 from backend.lake.files.file_sizes import partition_codes
 from backend.lake.history.history import resolve_version
@@ -30,6 +33,7 @@ from backend.maintenance.model import (
     Arguments,
     Clone,
     Drop,
+    Intent,
     Lift,
     Optimize,
     Purge,
@@ -40,11 +44,18 @@ from backend.maintenance.model import (
     Vacuum,
     act_job,
 )
+from backend.search.condition import check_condition
+from backend.search.notice import FIRSTS, Measure, Notice
+from backend.sql.values import plain_name
 from backend.streams.requeue import parse_repairs
 from backend.streams.verdict import StreamStatus, why_not_stopped
 
 _ACT = "table_act"
 WHOLE = "All of the table"
+_ASSIGNED = re.compile(r", (?=(?:\w+|\"[^\"]+\") = )")  # between the values of a finding's repair
+_LABELS = {  # of what hurt rows of a finding, where no expression repairs them
+    Measure.COPIED: "Remove", Measure.REPEATS: "Remove", Measure.DELETED: "Bring back", Measure.ROWS: "Bring back",
+}  # fmt: skip
 _COMPARE_S = 5.0  # so long a viewer waits for rows that nobody asked to compare
 _LIFTED_ON = {  # by the verb of what lifts a refusal: the page that does it, and the button to there
     "start": ("stream", "Open stream {}"),
@@ -65,6 +76,20 @@ def act_button(ref: TableRef, version: int, arguments: Arguments, *, key: str, l
         _ACT, act, f"{label or look.label}…", key=key, icon=look.icon, effect=effect, blocked=blocked,
         is_destructive=isinstance(arguments, Vacuum | Drop | Purge),
     )  # fmt: skip
+
+
+def repair_button(ref: TableRef, latest: int, notice: Notice, *, key: str) -> None:
+    """Opens the dialog filled in with what repairs the rows of a finding, of its commit alone; nothing where it hurt no
+    rows."""
+    if notice.repair:
+        values = parse_repairs(_ASSIGNED.split(notice.repair))
+        act_button(
+            ref, latest, Repair(notice.where, values, of_commit=notice.version), key=key, label="Repair these rows"
+        )
+    elif notice.kind not in (*FIRSTS, Measure.SILENCE):
+        rows = "these rows" if notice.rows is None else f"the {things(notice.rows, 'row')}"
+        label = f"{_LABELS.get(notice.kind, 'Take back')} {rows}"
+        act_button(ref, latest, Repair(notice.where, of_commit=notice.version), key=key, label=label)
 
 
 def is_written_here(uri: str) -> bool:
@@ -92,11 +117,10 @@ def _dialog(act: TableAct) -> None:
             st.button("Preview", key="act_show", icon=":material/visibility:")  # a click elsewhere takes what was typed
             return
         asked = replace(act, arguments=arguments)
-        planned, lost = cache.act_preview(asked), ""
+        planned, loss = cache.act_preview(asked), ""
         if isinstance(arguments, Restore | Rewind) and not planned.refused:
-            ref = services.lake().find(act.uri)
-            lost = sentence(loss_text(compared_soon(ref, arguments.to_version, act.version)))
-        lines = [*filter(None, [lost]), *preview_lines(planned)]
+            loss = _loss(services.lake().find(act.uri), arguments.to_version, act.version)
+        lines = preview_lines(planned, loss)
         st.markdown("\n".join(f"- {markdown_safe(line)}" for line in lines))
         dialogs.ask(
             _ACT,
@@ -105,6 +129,7 @@ def _dialog(act: TableAct) -> None:
             typed=act.name if planned.typed else "",
             job=lambda reason: act_job(planned.act, actor=viewer.actor(), reason=reason),
             done=f"{act_title(asked.kind, act.name)}: asked for. Its host does it next.",
+            file=lambda reason: Intent.of(planned, reason).file(tuple(lines), now=services.now()),
         )
         if planned.refused:
             cache.act_preview.clear(asked)  # whoever does what it says is not refused again
@@ -234,25 +259,31 @@ def _stops_writers(act: TableAct) -> bool:
 
 
 def _repair(act: TableAct, asked: Repair) -> Repair | str:
-    where = st.text_input("Which rows", asked.where, key="act_where", placeholder="SQL over a row: amount < 0")
-    version = st.text_input(
+    such_as = "SQL over a row: amount < 0" if asked.of_commit is None else "All that the commit changed"
+    where = (st.text_input("Which rows", asked.where, key="act_where", placeholder=such_as) or "").strip()
+    commit = st.text_input(
+        "Only as this commit wrote them", "" if asked.of_commit is None else str(asked.of_commit), key="act_of_commit",
+        placeholder="Any commit", help="Rows that others wrote stay. Without new values what it did is taken back: "
+        "what it wrote goes, what it took away comes, what was written since stays.",
+    )  # fmt: skip
+    version = not commit and st.text_input(
         "Take them from version", key="act_from_version", placeholder="118, -5, yesterday",
         help="Rows that satisfy the condition in that version replace those that satisfy it now.",
     )  # fmt: skip
-    deletes = not version and st.checkbox("Delete them", key="act_deletes")
-    given = version or deletes or st.text_area(
-        "Their new values", key="act_values", height=90, placeholder="amount = abs(amount)",
+    deletes = not commit and not version and st.checkbox("Delete them", key="act_deletes")
+    lines = "" if version or deletes else st.text_area(
+        "Their new values", "\n".join(f"{plain_name(column)} = {text}" for column, text in asked.values.items()),
+        key="act_values", height=90, placeholder="amount = abs(amount)",
         help="One line a column: column = SQL over the row as it was.",
     )  # fmt: skip
-    stops = _stops_writers(act)
-    if not (where or "").strip() or not given:
+    stops, lake = _stops_writers(act), services.lake()
+    if not commit and not (where and (version or deletes or lines)):
         return "Say which rows, and what to do with them, then preview it."
-    if version:
-        lake = services.lake()
-        number = resolve_version(lake, lake.find(act.uri), version, viewer.clock())
-        return Repair(where.strip(), from_version=number, stops_writers=stops)
-    values = {} if deletes else parse_repairs([line for line in str(given).splitlines() if line.strip()])
-    return Repair(where.strip(), values, stops_writers=stops)
+    of_commit, from_version = (
+        resolve_version(lake, lake.find(act.uri), text, viewer.clock()) if text else None for text in (commit, version)
+    )
+    values = parse_repairs([line for line in (lines or "").splitlines() if line.strip()])
+    return Repair(where, values, from_version, stops_writers=stops, of_commit=of_commit)
 
 
 def _alter(act: TableAct) -> Alter | str:
@@ -282,11 +313,28 @@ def _alter(act: TableAct) -> Alter | str:
 # back to a former version ---------------------------------------------------------------------------------------------
 
 
-def way_back(ref: TableRef, latest: int, to_version: int, since: VersionDiff | None = None) -> None:
-    """Back to `to_version`: the table alone, or with the stream that writes it. `since`: what differs between that and
-    the latest version, where somebody compared them."""
-    is_streamed = is_written_here(ref.uri)
+def _loss(
+    ref: TableRef, to_version: int, latest: int, since: VersionDiff | None = None, bad: tuple[str, str] | None = None
+) -> str:
+    """Which rows going back costs, good and bad ones apart. `bad`: the condition that good rows satisfy, and SQL of
+    the others; else of the newest finding that is undone and says it of each row."""
     since = since or compared_soon(ref, to_version, latest)
+    for notice in () if bad or since is None else cache.noticed(cache.streams_reading()).notices:
+        if notice.uri == ref.uri and notice.version > to_version and notice.condition:
+            with suppress(QueryError):
+                rule = check_condition(notice.condition, services.lake().snapshot(ref)).row_rule
+                bad = bad or ((rule, f"NOT ({rule})") if rule else None)
+    return loss_text(
+        since, compared_soon(ref, to_version, latest, bad[1]) if bad and since else None, bad[0] if bad else ""
+    )
+
+
+def way_back(
+    ref: TableRef, latest: int, to_version: int, since: VersionDiff | None = None, bad: tuple[str, str] | None = None
+) -> None:
+    """Back to `to_version`: the table alone, or with the stream that writes it. `since`: what differs between that and
+    the latest version, where somebody compared them. `bad`: as of `_loss`."""
+    is_streamed = is_written_here(ref.uri)
     with st.container(border=True, key="way_back"):
         st.markdown(f"**Back to v{to_version}**")
         asked = Restore(to_version, keeps_properties=True, stops_writers=is_streamed)
@@ -295,7 +343,7 @@ def way_back(ref: TableRef, latest: int, to_version: int, since: VersionDiff | N
         except LakehouseError as exc:
             st.caption(markdown_safe(f"{sentence(exc.message)} {sentence(exc.hint)}"))
             return
-        lines = [*filter(None, [sentence(loss_text(since))]), *preview_lines(planned)]
+        lines = preview_lines(planned, _loss(ref, to_version, latest, since, bad))
         st.markdown("\n".join(f"- {markdown_safe(line)}" for line in lines))
         with st.container(horizontal=True, vertical_alignment="center", key="back_buttons"):
             act_button(ref, latest, Restore(to_version), key="restore")  # a refusal says there what lifts it

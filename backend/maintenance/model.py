@@ -75,6 +75,9 @@ class Repair:
 
     `from_version`, `from_table` (name or URI): the rows that satisfy it there come in their place; of the table itself
     where it is None, of the latest version likewise. `stops_writers`: as of a restore.
+
+    `of_commit`: only rows as the commit of that version wrote them, all of them where `where` is empty. Without
+    `values` that takes back what it did: what it wrote goes, what it took away comes, what was written since stays.
     """
 
     kind: ClassVar[JobKind] = JobKind.REPAIR
@@ -83,6 +86,7 @@ class Repair:
     from_version: int | None = None
     from_table: str | None = None
     stops_writers: bool = False
+    of_commit: int | None = None
 
     @property
     def takes_rows(self) -> bool:

@@ -3,19 +3,22 @@ would change, replace or delete, counted and a few of them shown.
 
 Rule: it reads and never writes. An act is refused where it would lose what somebody needs. Rows are counted in the
 files that the condition cannot rule out, for as long as a filter may take; what was not counted is unknown. Rows that
-come from a former version or another table come as they are: where columns differ, nothing is guessed.
+come from a former version or another table come as they are: where columns differ, nothing is guessed. What one commit
+did to rows is told by their contents in the files that it replaced; how often a row is there counts.
 """
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from backend.errors import JobError, QueryError
-from backend.format import bytes_text, count_text, cut, duration_text, value_text
+from backend.format import bytes_text, count_text, cut, duration_text, things, value_text
 from backend.jobs.model import Job, JobKind, JobState
 from backend.lake.lake import Lake
 from backend.lake.model import FILE_COLUMNS, Snapshot, TableRef
@@ -52,11 +55,30 @@ from backend.maintenance.restore import preview_restore, preview_rewind
 from backend.settings import Settings
 from backend.sql.expression import check_value
 from backend.sql.filters import computed, fields_of, parse_filter
+from backend.sql.session import Computation
+from backend.sql.values import quoted_name
 from backend.store.store import ControlStore
+from backend.work import Stopped
 
+_UNCOUNTED = "how many rows they are takes too long to count here; the host counts them before it changes any"
 _JOBS_READ, _ACTS_MEASURED = 100, 3
 _SHOWN = 3  # of the rows that a repair hits
 _FILE = "_weir_file"
+_SIDE, _BEFORE, _AFTER, _NOW = "_weir_side", "_weir_before", "_weir_after", "_weir_now"
+# How often each row was there before and after a commit, of the files that it replaced, and is now; what of it goes.
+_OF_COMMIT = f"""
+WITH counted AS MATERIALIZED (
+  SELECT {{columns}}, count(*) FILTER ({_SIDE} = 0) AS {_BEFORE}, count(*) FILTER ({_SIDE} = 1) AS {_AFTER},
+    count(*) FILTER ({_SIDE} = 2) AS {_NOW} FROM rows GROUP BY {{columns}}),
+told AS MATERIALIZED (
+  SELECT *, {_AFTER} > {_BEFORE} AND {_NOW} > 0 AS is_hit, greatest(0, {_AFTER} - {_BEFORE}) AS written,
+    greatest(0, least({_BEFORE} - {_AFTER}, {_BEFORE} - {_NOW})) AS back FROM counted)
+SELECT struct_pack(
+  hit := sum({_NOW}) FILTER (is_hit), stays := sum({_NOW} - least({_NOW}, written)) FILTER (is_hit),
+  back := sum(back), gone := sum(greatest(0, written - {_NOW})),
+  samples := (SELECT list(r) FROM (
+    SELECT struct_pack({{packed}}) AS r FROM told WHERE is_hit OR back > 0 ORDER BY is_hit DESC LIMIT {_SHOWN})))
+FROM told"""
 
 
 def load_preview(
@@ -164,6 +186,8 @@ def preview_repair(
 ) -> ActPreview:
     """What the rows become is shown of the first few. Raises as `count_hit`, and where there is no such table or
     version to take rows from."""
+    if asked.of_commit is not None:
+        return _preview_of_commit(lake, snapshot, asked, users, settings, now)
     hit = count_hit(lake, snapshot, asked, settings)
     coming: RowsHit | None = None
     becomes = f"get another {' and '.join(asked.values)}" if asked.values else "are deleted"
@@ -175,23 +199,28 @@ def preview_repair(
         name = f"v{source.version}" if asked.from_table is None else f"{source.ref.name} v{source.version}"
         effect = f"rows that go: {hit.rows_text}; rows of {name} that come: {coming.rows_text}"
         notes += [coming.unknown, *(f"of those that come, {sample}" for sample in coming.samples)]
-    notes.append(users.pause_note(stops_writers=asked.stops_writers))
+    if not no_source and hit.rows == 0 and (coming is None or coming.rows == 0):
+        no_source, way_on = "no row satisfies the condition", "look at the condition again"
+    figures = {"rows": hit.rows, "files": hit.files, "rows_in": coming.rows if coming else None}
+    return _repair_planned(snapshot, asked, users, effect, figures, notes, (no_source, way_on))
+
+
+def _repair_planned(
+    snapshot: Snapshot, asked: Repair, users: Users, effect: str, figures: Mapping[str, int | None],
+    notes: Iterable[str], why_not: tuple[str, str],
+) -> ActPreview:  # fmt: skip
+    """`why_not`: nothing can be repaired, and what helps."""
     refused, way_out, lifts = users.why_written(stops_writers=asked.stops_writers)
-    if no_source:
-        refused, way_out, lifts = no_source, way_on, ()
-    elif hit.rows == 0 and (coming is None or coming.rows == 0):
-        refused, way_out, lifts = "no row satisfies the condition", "look at the condition again", ()
+    if why_not[0]:
+        refused, way_out, lifts = *why_not, ()
     elif is_on(snapshot.metadata.configuration, key := "delta.appendOnly"):
         refused, way_out = f"the table is append-only ({key})", "take the property away first"
         lifts = (Lift("alter", (snapshot.ref.name, "--unset", key)),)
     return ActPreview(
         TableAct(snapshot.ref.uri, snapshot.ref.name, snapshot.version, asked),
         effect,
-        {
-            "rows": hit.rows, "files": hit.files, "rows_before": snapshot.num_rows,
-            "rows_in": coming.rows if coming else None,
-        },
-        tuple(filter(None, notes)),
+        {**figures, "rows_before": snapshot.num_rows},
+        tuple(filter(None, (*notes, users.pause_note(stops_writers=asked.stops_writers)))),
         tuple(
             f"{reader.stream} reads the table: "
             + ("it gets the changes" if reader.reads_feed else "it stops at this commit, unless it skips such commits")
@@ -203,6 +232,82 @@ def preview_repair(
         lifts=lifts,
         typed=True,
     )  # fmt: skip
+
+
+def _preview_of_commit(
+    lake: Lake, snapshot: Snapshot, asked: Repair, users: Users, settings: Settings, now: datetime
+) -> ActPreview:
+    """How many rows of the commit are still there as it wrote them, and how many that satisfy the condition are not its
+    own and stay."""
+    version = asked.of_commit or 0
+    if asked.takes_rows or version < 1:
+        raise QueryError(f"what v{version} did cannot be repaired so", hint="name a later commit, and no other source")
+    all_hit = count_hit(lake, snapshot, asked, settings)
+    _, before, why, way_out = _source(lake, snapshot, Repair(from_version=version - 1), now)
+    told: Mapping[str, Any] | None = None
+    if not why and any("map<" in kind for kind in column_kinds(snapshot.metadata).values()):
+        why, way_out = "rows with a map cannot be told apart", "name the rows by a condition alone"
+    elif not why:
+        with suppress(Stopped, QueryError):  # too long, or more contents than memory holds
+            told = _rows_of_commit(lake, snapshot, asked, (before, lake.snapshot(snapshot.ref, version)), settings)
+    if told is None:
+        effect = f"rows that v{version} wrote are repaired: an unknown number"
+        notes = [all_hit.unknown or _UNCOUNTED]
+        return _repair_planned(snapshot, asked, users, effect, {"rows": None}, notes, (why, way_out))
+    hit, stays, back, gone = (int(told[name] or 0) for name in ("hit", "stays", "back", "gone"))
+    samples = _samples(told["samples"], asked)
+    figures = {"rows": hit} | ({} if asked.values else {"rows_in": stays + back})
+    if asked.values:
+        effect = f"rows of v{version} that get another {' and '.join(asked.values)}: {hit:,}"
+    else:
+        effect = f"rows that v{version} wrote and that go: {hit - stays:,}; that it took away and that come: {back:,}"
+    notes = []
+    if all_hit.rows is not None:
+        others = all_hit.rows - (hit if asked.values else hit - stays)
+        rows = f"{all_hit.rows_text} rows{' that satisfy the condition' if asked.where.strip() else ''}"
+        notes.append(f"innocent and left as they are, since v{version} did not write them so: {others:,} of {rows}")
+    commits = lake.history(snapshot.ref, starting_version=version, ending_version=version)
+    if (
+        asked.where.strip()
+        and not asked.values
+        and hit - stays != back
+        and any(c.metrics.rows_updated for c in commits)
+    ):
+        notes.append(
+            f"not as many come as go: v{version} updated rows, which may satisfy this before it or after it alone"
+        )
+    if gone:
+        notes.append(f"{things(gone, 'row')} of v{version} were changed or deleted since, and stay so")
+    nothing = ("", "") if hit + back else (f"nothing that v{version} did to these rows is left", "look at them again")
+    return _repair_planned(snapshot, asked, users, effect, figures, [*notes, *samples], nothing)
+
+
+def _rows_of_commit(
+    lake: Lake, snapshot: Snapshot, asked: Repair, ends: tuple[Snapshot, Snapshot], settings: Settings
+) -> Mapping[str, Any]:
+    """What `_OF_COMMIT` tells; raises `Stopped` where reading takes too long."""
+    ends_at, names = time.monotonic() + settings.lake.filter_time_limit_s, column_names(snapshot.metadata)
+    where = parse_filter(asked.where, columns(snapshot.metadata))
+    difference = lake.file_difference(snapshot.ref, ends[0].version, ends[1].version)
+    latest = None if where is None else snapshot.rows_at(candidates(snapshot, where), FILE_COLUMNS)
+    sides = ((ends[0], difference.only_first), (ends[1], difference.only_second), (snapshot, latest))
+    readers = [lake.read_files(side, files, columns=names, where=where, as_of=snapshot) for side, files in sides]
+    schema = readers[0].schema
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for number, reader in enumerate(readers):
+            for batch in reader:
+                if time.monotonic() > ends_at:
+                    raise Stopped
+                columns_of = [*batch.cast(schema).columns, pa.array([number] * len(batch), pa.int8())]
+                yield pa.RecordBatch.from_arrays(columns_of, schema=with_side)
+
+    with_side = schema.append(pa.field(_SIDE, pa.int8()))
+    quoted = [quoted_name(name) for name in names]
+    packed = ", ".join(f"{name} := {name}" for name in quoted)
+    sql = _OF_COMMIT.format(columns=", ".join(quoted), packed=packed)
+    told: Mapping[str, Any] = Computation().run(sql, pa.RecordBatchReader.from_batches(with_side, batches()))
+    return {**told, "samples": pa.Table.from_pylist(told["samples"] or [], schema=schema)}
 
 
 def _source(lake: Lake, snapshot: Snapshot, asked: Repair, now: datetime) -> tuple[Repair, Snapshot, str, str]:
@@ -232,12 +337,14 @@ def count_hit(lake: Lake, snapshot: Snapshot, asked: Repair, settings: Settings)
     """Raises `QueryError` for SQL that may not run there, a `TableError` where a file cannot be read."""
     names = column_names(snapshot.metadata)
     where = parse_filter(asked.where, columns(snapshot.metadata))
-    if where is None:
+    if where is None and asked.of_commit is None:
         raise QueryError("a repair needs a condition", hint="such as amount < 0")
     for column, text in asked.values.items():
         if column not in names:
             raise QueryError(f"there is no column {column!r} to set", hint=f"the columns are {', '.join(names)}")
         check_value(text, names)
+    if where is None:
+        return RowsHit(snapshot.num_rows, snapshot.num_files)
     ends_at = time.monotonic() + settings.lake.filter_time_limit_s
     rows, files, first = 0, set[int](), list[pa.RecordBatch]()
     asked_of = snapshot.rows_at(candidates(snapshot, where), FILE_COLUMNS)
@@ -247,8 +354,7 @@ def count_hit(lake: Lake, snapshot: Snapshot, asked: Repair, settings: Settings)
         rows += len(batch)
         files |= set(pc.unique(batch[_FILE]).to_pylist())
         if time.monotonic() > ends_at:
-            why = "how many rows they are takes too long to count here; the host counts them before it changes any"
-            return RowsHit(None, None, unknown=why)
+            return RowsHit(None, None, unknown=_UNCOUNTED)
     shown = pa.Table.from_batches(first).slice(0, _SHOWN).drop_columns([_FILE]) if first else None
     return RowsHit(rows, len(files), () if shown is None else tuple(_samples(shown, asked)))
 

@@ -1,12 +1,12 @@
 """A restore: what comes back and what goes, which commits that undoes, what stays wrong, and until when it can be done.
 A rewind: a restore, and the stream that writes the table set back before the batches that it wrote since.
 
-Rule: deletions of rows that come back stand first among the risks: they may have been a duty. Of what is undone, the
-first commit, then those that changed most rows by their writers' counts. Where nobody can tell which batches a stream
-wrote since, or their source can no longer be read, nothing is rewound.
+Rule: deletions of rows that come back stand first among the risks: they may have been a duty, unless they are what was
+found wrong. What is undone is told in order of rows, by their writers' counts, all of it. Where nobody can tell which
+batches a stream wrote since, or their source can no longer be read, nothing is rewound.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -26,7 +26,7 @@ from backend.lake.storage.storage import declared_folder
 from backend.lake.table.properties import changed_properties
 from backend.maintenance.model import RESTORE_BACK, ActPreview, Lift, Restore, Rewind, TableAct
 from backend.maintenance.readers import Users
-from backend.search.notice import notice_text
+from backend.search.notice import Measure, notice_text
 from backend.settings import Settings
 from backend.store.store import ControlStore
 from backend.stream_model.stream import StreamDeclaration
@@ -59,12 +59,14 @@ def preview_restore(
     seen = FilesSeen(asked.to_version, then.num_files, checked, present.count(False))
     answer = judge_version(judge(lake.retention_facts(now.ref), clock), asked.to_version, seen).restore
     undone = lake.history(now.ref, starting_version=asked.to_version + 1, limit=MOST_COMMITS)
-    risks, notes = _of_commits(now.version - asked.to_version, undone)
+    notices = [notice for notice in (store.noticed.open() if store else ()) if notice.uri == now.ref.uri]
+    wrong = {notice.version for notice in notices if notice.kind in (Measure.DELETED, Measure.ROWS)}
+    risks, notes = _of_commits(now.version - asked.to_version, undone, wrong)
     risks += _of_metadata(now, then, asked, users)
     risks += [_rereads(reader.stream, back, off, feed=reader.reads_feed) for reader in users.readers]
-    for notice in store.noticed.open() if store else ():
-        if notice.uri == now.ref.uri and notice.version <= asked.to_version:
-            notes.append(f"stays as it is: {notice_text(notice)}")
+    for notice in notices:
+        does = "stays as it is" if notice.version <= asked.to_version else "is mended"
+        notes.append(f"{does}: {notice_text(notice)}")
     if checked < then.num_files:
         notes.append(f"{count_text(then.num_files - checked)} files were not looked for")
     elif answer.verdict is not Reach.NO:
@@ -102,20 +104,25 @@ def preview_restore(
     )  # fmt: skip
 
 
-def _of_commits(count: int, undone: Sequence[Commit]) -> tuple[list[str], list[str]]:
-    """Risks and notes of the commits that are undone."""
+def _of_commits(count: int, undone: Sequence[Commit], wrong: Collection[int]) -> tuple[list[str], list[str]]:
+    """Risks and notes of the commits that are undone. `wrong`: those whose deletions somebody found to be."""
     changing = sorted((one for one in undone if one.may_change_rows), key=_weight, reverse=True)
-    first = min((commit.version for commit in changing), default=0)  # for which people go back
-    deletions = [commit for commit in changing if commit.operation == "DELETE" or commit.metrics.rows_deleted]
+    deletions = [
+        commit
+        for commit in changing
+        if (commit.operation == "DELETE" or commit.metrics.rows_deleted) and commit.version not in wrong
+    ]
     took = [_commit_text(commit, CommitChanges.reported(commit).deleted) for commit in deletions[:_NAMED]]
     if len(deletions) > _NAMED:
         took.append(things(len(deletions) - _NAMED, "more commit"))
     risks = [f"rows come back that these took away: {'; '.join(took)}"] if took else []
-    others = [commit for commit in changing if commit not in deletions]
-    others.sort(key=lambda commit: commit.version > first)
     changed = f", {len(changing):,} of which changed rows" if len(changing) < len(undone) else ""
     notes = [f"it undoes {things(count, 'commit')}{changed}"]
-    return risks, notes + [f"it undoes {_commit_text(commit, _weight(commit))}" for commit in others[:_NAMED]]
+    notes += [f"it undoes {_commit_text(commit, _weight(commit))}" for commit in changing[:_NAMED]]
+    if more := changing[_NAMED:]:
+        rows, named = sum(map(_weight, more)), ", ".join(f"v{commit.version}" for commit in more)
+        notes.append(f"it undoes {things(len(more), 'more commit')} ({things(rows, 'row')}): {cut(named, _MOST_TEXT)}")
+    return risks, notes
 
 
 def _of_metadata(now: Snapshot, then: Snapshot, asked: Restore, users: Users) -> Iterator[str]:

@@ -9,6 +9,7 @@ counts, and a type is never guessed.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial, reduce
 
 import pyarrow as pa
@@ -110,11 +111,15 @@ _EXACT = {
 _PLAIN = "write it in words that mean the same to DuckDB and Spark, such as plain comparisons"
 
 
-def repair_table(session: SparkSession, uri: str, asked: Repair) -> None:
-    """By Spark's own DELETE, UPDATE or overwrite of the rows that satisfy the condition."""
+def repair_table(session: SparkSession, uri: str, asked: Repair, ends: Sequence[Snapshot] = ()) -> None:
+    """By Spark's own DELETE, UPDATE, MERGE or overwrite of the rows that satisfy the condition. `ends`: the versions
+    before and at the commit whose rows alone are repaired."""
     for key in ("spark.sql.ansi.enabled", "spark.sql.ansi.doubleQuotedIdentifiers"):
         session.conf.set(key, "true")
     rows, where = table_rows(session, uri), f"({asked.where})"
+    if ends:
+        _merge_of_commit(session, uri, asked, rows, ends)
+        return
     require_one_reading(asked, rows)
     if asked.takes_rows:
         source = _source(session, uri, asked)
@@ -128,11 +133,48 @@ def repair_table(session: SparkSession, uri: str, asked: Repair) -> None:
     session.sql(f"UPDATE {name} SET {values} WHERE {where}" if values else f"DELETE FROM {name} WHERE {where}")
 
 
+def _merge_of_commit(session: SparkSession, uri: str, asked: Repair, rows: DataFrame, ends: Sequence[Snapshot]) -> None:
+    """Each content of a row is counted before, at and since the commit, as the preview counts it: those of which it
+    wrote more are hit; where they go, as many come as were there without it, or as it took away."""
+    make_active(session)
+    before, after = (open_state(session, snapshot) for snapshot in ends)
+    names, sides = rows.columns, [before.rows(before.files_not_in(after), as_of=before)]
+    sides += [after.rows(after.files_not_in(before), as_of=after), rows]
+    require_one_reading(replace(asked, values={}), sides[0])
+    require_one_reading(asked, sides[1])
+    cells = [F.col(quoted(name)).alias(f"c{number}") for number, name in enumerate(names)]
+    chosen = [
+        side.where(f"({asked.where})" if asked.where.strip() else "true").select(*cells, F.lit(number).alias("side"))
+        for number, side in enumerate(sides)
+    ]
+    places = [f"c{number}" for number in range(len(names))]
+    counts = [F.count(F.when(F.col("side") == number, 1)).alias(f"n{number}") for number in range(3)]
+    counted = reduce(DataFrame.unionAll, chosen).groupBy(*places).agg(*counts)
+    source = counted.where("n1 > n0 AND n2 > 0").select(*places, F.lit(True).alias("hit"))
+    if not asked.values:
+        coming = F.expr("IF(n1 > n0, n2 - least(n2, n1 - n0), greatest(0, least(n0 - n1, n0 - n2)))").cast("int")
+        copies = F.explode(F.array_repeat(F.lit(False), coming)).alias("hit")
+        source = source.unionAll(counted.select(*places, copies))
+    source.createOrReplaceTempView(view := "weir_of_commit")
+    same = " AND ".join(f"t.{quoted(name)} <=> s.{place}" for name, place in zip(names, places, strict=True))
+    values = ", ".join(f"{quoted(column)} = ({text})" for column, text in asked.values.items())
+    does = f"WHEN MATCHED THEN UPDATE SET {values}" if values else (
+        f"WHEN MATCHED THEN DELETE WHEN NOT MATCHED AND NOT s.hit THEN INSERT ({', '.join(map(quoted, names))}) "
+        f"VALUES ({', '.join(f's.{place}' for place in places)})"
+    )  # fmt: skip
+    session.sql(f"MERGE INTO delta.{quoted(spark_uri(uri))} t USING {view} s ON s.hit AND {same} {does}")
+
+
 def repaired(
     session: SparkSession, uri: str, asked: Repair, version: int, metrics: OperationMetrics, planned: ActPreview | None
 ) -> ActResult:
     """What the log says of the commit, and for rows from elsewhere Spark. `planned`: None where the act's host died
     behind it."""
+    if asked.of_commit is not None and not asked.values:
+        figures = {"rows": metrics.rows_deleted, "rows_in": metrics.rows_inserted}
+        effect = f"what v{asked.of_commit} did is taken back: {things(figures['rows'], 'row')} went, "
+        effect += f"{things(figures['rows_in'], 'row')} came"
+        return ActResult(effect, version, figures, (_as_previewed(planned, figures),))
     if not asked.takes_rows:
         changed = metrics.rows_updated if asked.values else metrics.rows_deleted
         effect = f"{things(changed, 'row')} {'changed' if asked.values else 'deleted'}"
@@ -177,12 +219,13 @@ def require_one_reading(asked: Repair, rows: DataFrame) -> None:
 def _compare_readings(asked: Repair, rows: DataFrame) -> None:
     names, kinds = rows.columns, {field.name: field.dataType for field in rows.schema}
     place = {name: f"c{number}" for number, name in enumerate(names)}
-    chosen = F.coalesce(F.expr(f"({asked.where})"), F.lit(False)).alias("spark")
+    has_where = bool(asked.where.strip())  # else all rows of a commit
+    chosen = F.coalesce(F.expr(f"({asked.where})" if has_where else "true"), F.lit(False)).alias("spark")
     values = list(enumerate(asked.values.items()))
     given = [F.expr(f"({text})").cast(kinds[name]).alias(f"v{n}") for n, (name, text) in values]
     as_spark = rows.select(*(F.col(quoted(name)).alias(c) for name, c in place.items()), chosen, *given)
     own = as_spark.select(*place.values()).schema
-    differs = ~satisfies(asked.where, names, own).eqNullSafe(F.col("spark"))
+    differs = ~satisfies(asked.where, names, own).eqNullSafe(F.col("spark")) if has_where else F.lit(False)
     for number, (name, text) in values:
         differs = differs | (F.col("spark") & ~value_of(text, name, names, own).eqNullSafe(F.col(f"v{number}")))
     if odd := as_spark.where(differs).count():

@@ -211,7 +211,9 @@ class _Work:
             case Restore() as restore:
                 self._restore(restore)
             case Repair() as repair:
-                repair_table(self.session, self.ref.uri, repair)
+                commit = repair.of_commit
+                ends = [] if commit is None else [self.lake.snapshot(self.ref, v) for v in (commit - 1, commit)]
+                repair_table(self.session, self.ref.uri, repair, ends)
             case Alter() as alter:
                 self._alter(alter)
             case Clone() as clone:

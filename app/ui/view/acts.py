@@ -13,7 +13,7 @@ import orjson
 
 from app.columns import Column
 from app.ui.view.words import sentence
-from backend.changes.model import VersionDiff
+from backend.changes.model import NetCounts, VersionDiff
 from backend.format import UNKNOWN, age_s, ago, clock_text, count_text, duration_text, things
 from backend.jobs.model import Job, JobKind, JobState
 from backend.lake.model import Commit
@@ -119,7 +119,9 @@ def act_words(act: TableAct) -> str:
             return f"replace where {asked.where} by {source}"
         case Repair() as asked:
             values = ", ".join(f"{column} = {text}" for column, text in asked.values.items())
-            return f"{f'set {values}' if values else 'delete'} where {asked.where}"
+            of, without = ("", "delete") if asked.of_commit is None else (f" of v{asked.of_commit}", "take back rows")
+            where = f" where {asked.where}" if asked.where else ""
+            return f"{f'set {values}' if values else without}{of}{where}"
         case Clone() as asked:
             version = "the latest" if asked.version is None else f"v{asked.version}"
             return f"{version} to {asked.target}" + (", shallow" if asked.shallow else "")
@@ -247,25 +249,37 @@ def dropped_columns(now: datetime) -> list[Column[DroppedTable]]:
     ]
 
 
-def preview_lines(planned: ActPreview) -> list[str]:
-    """What happens and what it risks come first. Without the refusal, which stands by itself."""
+def preview_lines(planned: ActPreview, loss: str = "") -> list[str]:
+    """What happens and what it risks come first; of going back the risks, as what was erased by duty comes back, then
+    the `loss` of rows. Without the refusal, which stands by itself."""
     risks = (f"Risk: {risk}" for risk in planned.risks)
+    goes_back = isinstance(planned.act.arguments, Restore | Rewind)
+    first = (*risks, loss, planned.effect) if goes_back else (planned.effect, *risks)
     back = [f"Way back: {planned.way_back}"] if planned.way_back and not planned.refused else []
-    return [sentence(line) for line in (planned.effect, *risks, *planned.notes, *back) if line]
+    return [sentence(line) for line in (*first, *planned.notes, *back) if line]
 
 
-def loss_text(diff: VersionDiff | None) -> str:
+def loss_text(diff: VersionDiff | None, bad: VersionDiff | None = None, rule: str = "") -> str:
     """What going back from the second version to the first does to rows; exact copies of rows that stay are no loss.
-    Empty where rows were not compared."""
+    Empty where rows were not compared. `bad`: the same of rows that break the `rule` alone; the others are good."""
     if diff is None or diff.changes.net.total is None:
         return ""
     net, repeats = diff.changes.net, diff.explanation.repeats
+
+    def apart(total: int, num_bad: int | None) -> str:
+        known = total and num_bad is not None and num_bad <= total
+        return f" ({num_bad or 0:,} bad, {total - (num_bad or 0):,} good)" if known else ""
+
+    broken = bad.changes.net if bad is not None else NetCounts(None, None, None)
+    means = f"; bad is what breaks `{rule}`" if bad is not None else ""
     copies = repeats.copies if repeats and repeats.copies else 0
     alike = f" ({count_text(copies)} exact copies of rows that stay: no loss)" if copies else ""
     go, come = "goes" if net.inserted == 1 else "go", "comes" if net.deleted == 1 else "come"
     get = "gets" if net.updated == 1 else "get"
     older = "" if net.updated is None else f", {things(net.updated, 'row')} {get} older values"
-    return f"{things(net.inserted, 'row')} {go}{alike}, {count_text(net.deleted)} {come} back{older}"
+    older += apart(net.updated or 0, broken.updated)
+    goes = f"{things(net.inserted, 'row')} {go}{apart(net.inserted or 0, broken.inserted)}{alike}"
+    return f"{goes}, {count_text(net.deleted)} {come} back{apart(net.deleted or 0, broken.deleted)}{older}{means}"
 
 
 def result_lines(result: ActResult) -> list[str]:

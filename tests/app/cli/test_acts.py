@@ -64,6 +64,8 @@ def test_a_dry_run_asks_nobody_and_an_act_a_host_whose_proof_is_said(weir: Weir,
         (("optimize", TABLE, "--zorder", "day", "--reason", "x"), 2, "the other columns are id\n"),
         (("repair", TABLE, "--where", "id = 1", "--dry-run"), 2, "or --delete alone"),
         (("repair", TABLE, "--where", "id = 1", "--delete", "--set", "id=2", "--dry-run"), 2, "or --delete alone"),
+        (("repair", TABLE, "--of-commit", "1", "--delete", "--dry-run"), 2, "or --delete alone"),
+        (("repair", TABLE, "--delete", "--dry-run"), 2, "a repair needs a condition"),
         (("restore", TABLE, "--to", "0", "--reason", "x"), 4, "say --confirm bronze/clicks"),
         (("restore", TABLE, "--to", "999", "--reason", "x"), 3, "no version 999"),
         (("alter", TABLE, "--reason", "x"), 2, "say --set KEY=VALUE"),
@@ -129,7 +131,10 @@ def test_rows_are_taken_from_a_version_and_from_another_table(weir: Weir, runner
     assert weir("repair", TABLE, *typed).code == 0
     typed = ("--where", "id >= 0", "--delete", "--reason", "x", "--confirm", "bronze/it's other")
     assert weir("repair", "it's other", *typed).code == 0
-    one, two, gone = (TableAct.parse(job.request).arguments for job in runner.asked)
+    back = weir("repair", TABLE, "--of-commit", str(latest + 1), "--reason", "x", "--confirm", TABLE)
+    assert back.code == 0, back.err
+    one, two, gone, of_commit = (TableAct.parse(job.request).arguments for job in runner.asked)
+    assert of_commit == Repair("", of_commit=latest + 1), "what the DELETE took away comes"
     assert one == Repair("id >= 0", from_version=latest)
     assert two == Repair("id >= 0", from_version=0, from_table=str(other))
     assert gone == Repair("id >= 0")

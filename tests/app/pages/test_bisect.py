@@ -20,7 +20,7 @@ from tests.worlds.lake import builders
 from tests.worlds.lake.planted import METADATA, plant
 from tests.worlds.pages.fixtures import Place
 from tests.worlds.pages.frames import frame_with
-from tests.worlds.pages.opened import again, linked_params, links, open_page, param, press, words
+from tests.worlds.pages.opened import again, forget_caches, linked_params, links, open_page, param, press, words
 from tests.worlds.store import stream_store
 
 
@@ -126,6 +126,43 @@ def test_that_of_a_finding_runs_at_once(orders: Path, home: Path) -> None:
     assert "Nothing was read yet" in words(bisect(good="4", condition="amount >= -1")), "another one does not"
 
 
+def test_a_finding_is_a_card_that_starts_the_search_and_opens_its_repair_filled_in(orders: Path, home: Path) -> None:
+    now, by = datetime.now(UTC), "WRITE by loader"
+    lowest = Notice(
+        str(orders), "orders", 5, Measure.LOWEST, "amount", "1", "-4", "amount >= 0", by, now,
+        job="job late visits", rows=1, where="amount < 0", repair="amount = -amount, note = coalesce(note, 'x, y')",
+    )  # fmt: skip
+    copied = Notice(str(orders), "orders", 6, Measure.COPIED, "", "0", "1", "", by, now, rows=1)
+    writer = Notice(str(orders), "orders", 7, Measure.WRITER, "", "loader", "ana", "", by, now)
+    assert "No open finding in this table." in words(bisect(condition=""))
+    with closing(stream_store.open_store(home)) as store:
+        store.noticed.keep([lowest, copied, writer], now=now)
+    forget_caches()
+    app = bisect(condition="")
+    assert "Lowest amount 1 → -4 where amount < 0 at v5, WRITE by loader, job late visits, 1 row." in words(app)
+    assert sum("Find its first bad version" in button.label for button in app.button) == 1, "those with a condition"
+    assert {b.label for b in app.button if "row" in b.label} == {"Remove the 1 row…", "Repair these rows…"}
+    press(app, next(str(button.key) for button in app.button if "Repair these" in button.label))
+    given = app.text_input(key="act_where").value, app.text_input(key="act_of_commit").value
+    assert given == ("amount < 0", "5")
+    assert app.text_area(key="act_values").value == "amount = -amount\nnote = coalesce(note, 'x, y')"
+    app.text_area(key="act_values").set_value("amount = -amount")
+    again(app)
+    assert "Rows of v5 that get another amount: 1." in words(app)
+    assert "0 of 1 rows that satisfy the condition" in words(app), "none of them is innocent"
+    app.text_input(key="table_act_file_reason").set_value("a bad load")
+    again(app)
+    assert "weir host" in words(app) and [each.proto.label for each in app.get("download_button")][-1:] == [
+        "Save to a file…"
+    ]
+
+    app = press(bisect(condition=""), next(str(b.key) for b in bisect(condition="").button if "Find its" in b.label))
+    assert param(app, "good") == "4" and "v5 (WRITE" in words(app)
+    assert "Bad now **1 of 8 rows**" in words(app) and "Last good **v4**" in words(app)
+    assert "v4 0 → v5 1 → " in words(app)
+    assert links(app)["All 3 findings of the table"] == "table=orders"
+
+
 def test_a_changed_form_runs_nothing(orders: Path, scans: list[int]) -> None:
     app = find(bisect())
     read = len(scans)
@@ -193,6 +230,7 @@ def test_a_condition_is_suggested_that_a_click_fills_in_and_finds_the_commit(hom
 
     app = open_page("bisect", table="payments")
     assert "What jumped between v0 and v6" in words(app)
+    assert "Compared: 7 of 7 versions, v0 → v6, by the log's statistics of" in words(app)
     held = frame_with(app, "Column", "Lowest").set_index("Column")
     assert held.loc["amount", "Highest"].endswith(f"→ {amounts(6).max():,.2f}".rstrip("0").rstrip("."))
     middle = " → ".join(f"{amounts(version).median():,.2f}".rstrip("0").rstrip(".") for version in (0, 6))
@@ -210,6 +248,8 @@ def test_a_condition_is_suggested_that_a_click_fills_in_and_finds_the_commit(hom
     assert f"All {payments.changed} updates multiplied `amount` by 100" in text
     assert "It undoes 3 commits" in text and "It undoes v5 WRITE (300 rows)" in text
     assert f"It undoes v4 MERGE t.payment_id = s.payment_id by {METADATA['userName']}" in text
-    assert f"{payments.later} rows go, 0 come back, {payments.changed} rows get older values" in text
+    later, good = payments.later, payments.changed - broken
+    assert f"{later} rows go (0 bad, {later} good), 0 come back, {payments.changed} rows get older values" in text
+    assert f"older values ({broken} bad, {good} good); bad is what breaks `{condition}`" in text
     facts = app.table[0].value.set_index("Name")["Value"].str.replace("\\", "")
     assert (facts["User"], facts["Job"]) == (METADATA["userName"], METADATA["job"])

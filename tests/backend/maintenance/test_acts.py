@@ -156,6 +156,39 @@ def test_both_sides_are_counted_and_a_running_writer_refuses(tmp_path: Path) -> 
     assert "the columns of v0 are others: id bigint, here string" in others.refused
 
 
+def amounts(numbers: range, factor: float = 1.0) -> dict[str, list[object]]:
+    return {"id": [*numbers], "country": ["ES"] * len(numbers), "amount": [factor * n for n in numbers]}
+
+
+def test_of_a_commit_only_what_it_did_is_repaired_and_the_innocent_are_counted(tmp_path: Path) -> None:
+    uri = tmp_path / "lake" / "orders"
+    builders.write(uri, amounts(range(100)))
+    builders.write(uri, amounts(range(100, 150), 100.0))  # v1, in cents
+    builders.write(uri, amounts(range(150, 160)))
+    DeltaTable(uri).update(updates={"amount": "amount + 1"}, predicate="id IN (100, 101)")
+    DeltaTable(uri).delete("id < 20")  # v4
+    builders.write(uri, amounts(range(5)))  # v5: five of them again
+    builders.write(uri, amounts(range(30, 60)))  # v6: exact copies
+    cents = planned(tmp_path, "orders", Repair("country = 'ES'", {"amount": "amount / 100"}, of_commit=1), Users())
+    assert (cents.effect, cents.figures["rows"]) == ("rows of v1 that get another amount: 48", 48)
+    assert cents.notes[0].startswith("innocent and left as they are") and "127 of 175 rows" in cents.notes[0]
+    assert cents.notes[1] == "2 rows of v1 were changed or deleted since, and stay so"
+    assert any("amount becomes 10" in note for note in cents.notes)
+    back = planned(tmp_path, "orders", Repair("id < 20", of_commit=4), Users())
+    assert back.effect.endswith("that go: 0; that it took away and that come: 15"), "what is there again is enough"
+    assert planned(tmp_path, "orders", Repair("", of_commit=4), Users()).figures["rows_in"] == 15
+    copies = planned(tmp_path, "orders", Repair("", of_commit=6), Users())
+    assert (copies.figures["rows"], copies.figures["rows_in"]) == (60, 30) and "that go: 30; " in copies.effect
+    updated = planned(tmp_path, "orders", Repair("amount > 10000", of_commit=3), Users())
+    assert "that go: 2; that it took away and that come: 1" in updated.effect
+    assert any(note.startswith("not as many come as go") for note in updated.notes)
+    nothing = planned(tmp_path, "orders", Repair("id > 1000", of_commit=6), Users())
+    assert nothing.refused == "nothing that v6 did to these rows is left"
+    for wrong in (Repair("id > 1", of_commit=0), Repair("id > 1", from_version=1, of_commit=3), Repair("")):
+        with pytest.raises(QueryError):
+            planned(tmp_path, "orders", wrong, Users())
+
+
 CLICKS = "bronze/clicks"
 UNKNOWN = "how long it takes is not known: nothing like it, of about this size, was done here yet"
 
@@ -259,20 +292,45 @@ def test_deletions_come_first_then_what_changed_most_rows_and_what_stays_wrong(
     planned = load_preview(load_settings(home=tmp_path), lake, store, ref.uri, asked, now=now)
     store.close()
 
-    lines = preview_lines(planned)
+    first, loss, *lines = preview_lines(planned, "50 rows go")
+    deleted = sum(n for row, n in rows(path, 2).items() if row[1] == "c3")
+    v3 = f"v3 DELETE {NAMED} by dpo ({deleted} rows)"
+    assert (first, loss) == (f"Risk: rows come back that these took away: {v3}.", "50 rows go.")
     assert re.search(
         r"becomes v1 again: 2 files \(.* kB\) come back, \d files? \(.* kB\) goe?s?; it then has", lines[0]
     )
-    deleted = sum(n for row, n in rows(path, 2).items() if row[1] == "c3")
-    assert lines[1] == f"Risk: rows come back that these took away: v3 DELETE {NAMED} by dpo ({deleted} rows)."
-    assert lines[2:6] == [
+    assert lines[1:7] == [
         "It undoes 4 commits, 3 of which changed rows.",
         "It undoes v2 WRITE by loader, job late visits (50 rows).",
+        f"It undoes {v3}.",
         "It undoes v4 UPDATE visit_id < 3 (3 rows).",
         "Stays as it is: highest paid 59 → 99 at v1, WRITE.",
+        "Is mended: highest paid 99 → 99 at v2, WRITE.",
     ]
-    assert lines[6] == "No file of v1 is missing." and lines[7].startswith("Possible until ") and len(lines) == 9
-    assert not any("highest paid 99" in line for line in lines), "the restore takes that away"
+    assert lines[7] == "No file of v1 is missing." and lines[8].startswith("Possible until ") and len(lines) == 10
+
+
+def test_a_deletion_that_was_found_wrong_is_no_duty(path: Path, tmp_path: Path, open_lake: Callable[..., Lake]) -> None:
+    now, lake, store = datetime.now(UTC), open_lake(), ControlStore.open(load_settings(home=tmp_path))
+    ref = lake.find("visits")
+    store.noticed.keep([Notice(ref.uri, ref.name, 3, Measure.DELETED, "DELETE", "3", "21", "", "DELETE", now)], now=now)
+    planned = load_preview(load_settings(home=tmp_path), lake, store, ref.uri, Restore(1), now=now)
+    store.close()
+    lines = preview_lines(planned)
+    assert not any("took away" in line for line in lines) and any("It undoes v3 DELETE" in line for line in lines)
+    assert "Is mended: deleted rows DELETE 3 → 21 at v3, DELETE." in lines
+
+
+def test_good_and_bad_rows_that_are_lost_are_told_apart(path: Path, open_lake: Callable[..., Lake]) -> None:
+    lake = open_lake()
+    ref = lake.find("visits")
+    since, bad = (diff(lake, ref, 1, 2, where=where) for where in (None, "NOT (paid < 95)"))
+    go = rows(path, 2) - rows(path, 1)
+    broken = sum(n for row, n in go.items() if float(str(row[3])) >= 95)
+    assert 0 < broken < go.total()
+    said = loss_text(since, bad, "paid < 95")
+    assert said.startswith(f"{go.total()} rows go ({broken} bad, {go.total() - broken} good)"), said
+    assert said.endswith("0 come back, 0 rows get older values; bad is what breaks `paid < 95`")
 
 
 def test_a_second_copy_of_a_row_that_stays_is_no_loss(path: Path, open_lake: Callable[..., Lake]) -> None:
@@ -303,12 +361,13 @@ def test_of_many_deletions_the_largest_are_named(path: Path, open_lake: Callable
     assert [text.split()[0] for text in took] == named and more == "1 more commit"
 
 
-def test_the_first_commit_that_is_undone_is_named_first(path: Path, open_lake: Callable[..., Lake]) -> None:
+def test_all_that_is_undone_is_named_in_order_of_rows(path: Path, open_lake: Callable[..., Lake]) -> None:
     for number in range(8):
         builders.write(path, visits(range(300 + 10 * number, 310 + 10 * number - (number == 0))))  # the first is less
     planned = going_back(open_lake(), 5)
     undone = [note.split()[2] for note in planned.notes if note.startswith("it undoes v")]
-    assert undone == ["v6", "v13", "v12", "v11", "v10"]
+    assert undone == ["v13", "v12", "v11", "v10", "v9"]
+    assert "it undoes 3 more commits (29 rows): v8, v7, v6" in planned.notes
     assert re.search(r"becomes v5 again: 8 files \([^)]*\) go; it then has", planned.effect)
     one = going_back(open_lake(), 12)
     assert re.search(r"becomes v12 again: 1 file \([^)]*\) goes; it then has", one.effect)

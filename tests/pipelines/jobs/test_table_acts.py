@@ -377,6 +377,35 @@ def test_rows_of_a_former_version_come_back(table: ActTable, vectors: str) -> No
 
 
 @pytest.mark.ci
+@pytest.mark.parametrize("vectors", ["true", *soak(("false",))])
+def test_what_one_commit_did_is_repaired_and_nothing_else(table: ActTable, vectors: str) -> None:
+    table.write("a", "b", rows=50, **{"delta.enableDeletionVectors": vectors})
+    good = table.rows()
+    table.sql("INSERT INTO {} SELECT id * 100, 'a' FROM range(100, 120)")  # v2: a hundred times too much
+    table.sql("INSERT INTO {} VALUES (200, 'a')")
+    asked = Repair("\"day\" = 'a'", {"id": "id / 100"}, of_commit=2)
+    assert (planned := table.preview(asked)).figures["rows"] == 20
+    assert "51 of 71 rows that satisfy the condition" in planned.notes[0], "the innocent"
+    assert [proof.holds for proof in table.act(asked).proofs] == [True]
+    mended = sorted([*good, *((number, "a") for number in range(100, 120)), (200, "a")], key=repr)
+    assert table.rows() == mended and table.preview(asked).refused == "nothing that v2 did to these rows is left"
+
+    table.sql("DELETE FROM {} WHERE id < 40 AND day = 'a'")  # v5
+    table.sql("INSERT INTO {} VALUES (3, 'a'), (-3, 'a')")  # what was written since stays
+    back = table.act(Repair("id < 40", of_commit=5))
+    assert back.figures == {"rows": 0, "rows_in": 39} and back.proofs[0].holds
+    assert table.rows() == sorted([*mended, (-3, "a")], key=repr)
+
+    table.sql("INSERT INTO {} SELECT id, 'b' FROM range(60, 70)")  # v8: ten rows twice
+    copies = table.act(Repair("", of_commit=8))
+    assert copies.figures == {"rows": 20, "rows_in": 10} and copies.proofs[0].holds
+    assert table.rows() == sorted([*mended, (-3, "a")], key=repr)
+    table.sql("UPDATE {} SET id = id + 1000 WHERE day = 'b'")  # v10
+    table.act(Repair("\"day\" = 'b'", of_commit=10))
+    assert table.rows() == sorted([*mended, (-3, "a")], key=repr)
+
+
+@pytest.mark.ci
 def test_rows_of_another_table_come(table: ActTable) -> None:
     table.write("a", "b", rows=10)
     other = table.uri.replace(NAME, "fixed/it's other")
