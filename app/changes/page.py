@@ -27,7 +27,7 @@ from app.ui.frame import CHOICES, pin_names, version_picker
 from app.ui.lake import OpenTable
 from app.ui.table_acts import act_button, way_back
 from app.ui.view.commits import last_by_another, writer_text
-from app.ui.view.explanation import counts_text, gross_text
+from app.ui.view.explanation import counts_text, gross_text, stands_out
 from app.ui.view.theme import operation_text
 from app.ui.view.words import PAGE_ROWS, markdown_safe, sentence
 from backend.changes.cache import LogPart
@@ -148,7 +148,7 @@ def _answer(question: Question, part: LogPart) -> VersionDiff | None:
     else:
         diff = _known_here(question, part)
     shown = diff or part.outline
-    headline, finding = text.headline(shown, is_pending=diff is None), text.findings(shown)
+    headline, finding = text.headline(shown, is_pending=diff is None), stands_out(shown.explanation)
     title, *others = [*finding[:1], headline]
     st.subheader(markdown_safe(title), anchor=False)
     for line in others:

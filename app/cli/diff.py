@@ -18,7 +18,6 @@ from app.changes.text import (
     METADATA_CHANGES,
     commit_columns,
     exactness_text,
-    findings,
     headline,
     metadata_changes,
     progress_text,
@@ -43,6 +42,7 @@ from app.cli.output import (
 )
 from app.cli.rows import ending_of, write_file
 from app.cli.store import found_on_host
+from app.ui.view.explanation import stands_out
 from backend.cells import row_cells
 from backend.changes.answer import diff as compare
 from backend.changes.cache import Differences
@@ -277,7 +277,7 @@ SHAPES: Shapes = {
 
 def _print(diff: VersionDiff, shown: int) -> None:
     say(f"{diff.question.ref.name}: {headline(diff)}", style="bold")
-    for line in findings(diff):
+    for line in stands_out(diff.explanation):
         say(f"  {line}")
     for line in (exactness_text(diff), *diff.reasons):
         say(f"  {line}", style="dim")

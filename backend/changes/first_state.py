@@ -41,7 +41,7 @@ def explained(
 
 
 def _held_against(prepared: PreparedDiff, findings: Findings, token: CancelToken, *, reads_apart: bool) -> Explanation:
-    alone = Explanation(findings.done)
+    alone = Explanation(findings.done, hit=findings.hit)
     if not findings.groups:
         return alone
     first, files, is_whole = _files_to_read(prepared, len(findings.columns))

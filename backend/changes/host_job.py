@@ -161,7 +161,10 @@ def _explanation(prepared: PreparedDiff, summary: DiffSummary, changed: pa.Table
         sides.append(pa.Table.from_struct_array(there[side]).append_column(SIGN.name, signs))
     signed, token = pa.concat_tables(sides), CancelToken()
     all_rows = replace(prepared.question, row_limit=0, where=None)
-    _, findings = net_changes(lambda _: signed.to_reader(), summary.pairing, all_rows, token, limits=prepared.limits)
+    _, findings = net_changes(
+        lambda _: signed.to_reader(), summary.pairing, all_rows, token, limits=prepared.limits,
+        premises=prepared.premises(),
+    )  # fmt: skip
     return explained(prepared, findings, token, reads_apart=False)
 
 

@@ -200,6 +200,33 @@ class Common:
 
 
 @dataclass(frozen=True, slots=True)
+class Hit:
+    """The rows that a DELETE or UPDATE of several conditions took or changed: of `of` rows so many satisfy each of the
+    `branches` of its OR (SQL), and `overlap` more than one."""
+
+    operation: str
+    of: int
+    branches: tuple[tuple[str, int], ...]
+    overlap: int
+
+
+@dataclass(frozen=True, slots=True)
+class Premises:
+    """What is known of changed rows before they are looked at, so that it is no finding: columns that the question's
+    filter names, and those by which the only `operation` (DELETE, UPDATE) in between chose its rows; its `predicate` as
+    DuckDB reads it, empty where rows of it may be filtered out."""
+
+    filtered: frozenset[str] = frozenset()
+    chosen: frozenset[str] = frozenset()
+    operation: str = ""
+    predicate: str = ""
+
+    def columns(self, kind: RowKind) -> frozenset[str]:
+        """Those of which rows changed in this way say nothing: a condition is on rows as they were."""
+        return self.filtered if kind is RowKind.INSERT else self.filtered | self.chosen
+
+
+@dataclass(frozen=True, slots=True)
 class Population:
     """The rows that changed ones are held against: those of a version, or of the files that only it has."""
 
@@ -238,6 +265,7 @@ class Explanation:
     common: tuple[Common, ...] = ()
     population: Population | None = None
     repeats: Repeats | None = None
+    hit: Hit | None = None
 
     @property
     def trait_columns(self) -> set[str]:

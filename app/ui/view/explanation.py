@@ -4,9 +4,7 @@ Rule: pure, and free of pandas, which the terminal does without. What is not kno
 has its count, and names what the rows are held against.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -16,6 +14,7 @@ from backend.changes.model import (
     Common,
     Effect,
     Explanation,
+    Hit,
     NetCounts,
     Population,
     Repeats,
@@ -27,7 +26,7 @@ from backend.lake.model import Commit
 from backend.sql.values import json_value
 
 _KINDS = {RowKind.UPDATE: "updated row", RowKind.INSERT: "inserted row", RowKind.DELETE: "deleted row"}
-_MOST_VALUE = 40
+_MOST_VALUE, _MOST_CONDITION, _MOST_BRANCHES = 40, 80, 6
 _MOST_WRITERS = 3
 _MOST_WHOLE = 2  # rows with all of their columns in one sentence
 
@@ -67,10 +66,9 @@ def gross_text(commits: Iterable[CommitChanges]) -> str:
 # what stands out ------------------------------------------------------------------------------------------------------
 
 
-def stands_out(found: Explanation, where: str | None = None) -> list[str]:
+def stands_out(found: Explanation) -> list[str]:
     """The first of it in short, "All 28 updates multiplied `amount` by 100; all have `country` = ES.", then what else
-    is known; empty where nothing stands out. `where`: the filter that chose the rows, which is not repeated."""
-    found = _beside(found, where)
+    is known; empty where nothing stands out."""
     lines = explained(found)
     if not found.done or (found.repeats is not None and not found.repeats.is_by_chance):
         return lines
@@ -89,24 +87,20 @@ def explained(found: Explanation) -> list[str]:
     for each in found.done:
         causes = [] if population is None else [_common(c, population) for c in found.common if c.done == each]
         sentences.append(" ".join((f"{_altered(each)}.", *causes)))
+    sentences += [] if found.hit is None else [f"{_hit(found.hit)}."]
     if population is not None:
         sentences += [_common(common, population) for common in found.common if common.done is None]
     return sentences
 
 
-def _beside(found: Explanation, where: str | None) -> Explanation:
-    """Without traits of the columns that a filter names: its rows have them because it asks for them."""
-
-    def is_asked(trait: Trait) -> bool:
-        return bool(where and re.search(rf"(?<!\w){re.escape(trait.column)}(?!\w)", where, re.IGNORECASE))
-
-    common: list[Common] = []
-    for each in found.common:
-        if any(map(is_asked, each.traits)):  # the others are counted each by itself
-            common += [replace(each, traits=(t,), rows=t.rows, others=t.others) for t in each.traits if not is_asked(t)]
-        else:
-            common.append(each)
-    return replace(found, common=tuple(common))
+def _hit(found: Hit) -> str:
+    """ "The DELETE took 4,843 rows: `status = 'x'` 4,580, `email IS NULL` 300, both 37"."""
+    parts = [f"`{cut(condition, _MOST_CONDITION)}` {rows:,}" for condition, rows in found.branches[:_MOST_BRANCHES]]
+    left = len(found.branches) - len(parts)
+    parts += [f"{left:,} more conditions"] if left else []
+    more = "both" if len(found.branches) == 2 else "more than one of them"
+    did = "took" if found.operation == "DELETE" else "changed"
+    return f"The {found.operation} {did} {things(found.of, 'row')}: {', '.join(parts)}, {more} {found.overlap:,}"
 
 
 def _altered(each: Alteration) -> str:

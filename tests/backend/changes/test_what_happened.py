@@ -1,0 +1,114 @@
+"""What one commit did, on tables that deltalake wrote and as a recount in pandas finds it: the branches of a condition,
+what its filter implies, rows loaded twice, and what changed rows share in another table."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from deltalake import DeltaTable
+
+from app.ui.view.explanation import explained
+from backend.changes.model import DiffMethod
+from tests.worlds.lake import builders
+from tests.worlds.lake.diffs import asked, compare
+
+ROWS = 2_000
+BY: dict[str, Any] = {
+    "row by row": asked(key=("id",), method=DiffMethod.KEY_JOIN),
+    "change feed": asked(key=("id",), method=DiffMethod.CHANGE_FEED),
+    "whole rows": asked(method=DiffMethod.MULTISET),
+}
+
+
+def customers(path: Path) -> Path:
+    """Every row without email came by the app, and so did most that are closed in Spain; nothing else is special."""
+    chance, rows = random.Random(4), list[dict[str, Any]]()
+    for number in range(ROWS):
+        status, country = chance.choice(["new", "open", "closed"]), chance.choice(["ES", "FR", "DE", "IT", "PT"])
+        email = None if chance.random() < 0.07 else f"c{number}@example.com"
+        is_app = email is None or (status, country) == ("closed", "ES")
+        source = "APP" if is_app else chance.choice(["WEB", "POS", "MAIL"])
+        rows.append({"id": number, "status": status, "email": email, "country": country, "source": source})
+    for half in (rows[::2], rows[1::2]):
+        columns = {name: [row[name] for row in half] for name in half[0]}
+        builders.write(path, columns, configuration=builders.CHANGE_FEED)
+    return path
+
+
+def read(path: Path, version: int) -> pd.DataFrame:
+    return DeltaTable(str(path), version=version).to_pandas()
+
+
+def rewrite_predicate(path: Path, version: int, predicate: str) -> None:
+    """As another writer would have logged the condition."""
+    log = path / "_delta_log" / f"{version:020}.json"
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    for action in actions:
+        if "commitInfo" in action:
+            action["commitInfo"]["operationParameters"]["predicate"] = predicate
+    log.write_text("\n".join(map(json.dumps, actions)))
+
+
+@pytest.mark.parametrize("way", BY)
+@pytest.mark.parametrize("operation", ["DELETE", "UPDATE"])
+def test_each_branch_of_a_condition_is_counted_with_the_overlap(tmp_path: Path, way: str, operation: str) -> None:
+    path = customers(tmp_path / "customers")
+    condition = "(status = 'closed' AND country = 'ES') OR email IS NULL"
+    if operation == "DELETE":
+        DeltaTable(str(path)).delete(condition)
+    else:
+        DeltaTable(str(path)).update(predicate=condition, updates={"source": "'gone'"})
+    before = read(path, 1)
+    closed, no_email = (before["status"] == "closed") & (before["country"] == "ES"), before["email"].isna()
+    explanation = compare(tmp_path, 1, 2, **BY[way]).explanation
+    hit = explanation.hit
+    assert hit is not None and (hit.operation, hit.of) == (operation, int((closed | no_email).sum()))
+    assert [rows for _, rows in hit.branches] == [int(closed.sum()), int(no_email.sum())]
+    assert hit.overlap == int((closed & no_email).sum()) > 0
+    (text,) = [each for each in explained(explanation) if each.startswith(f"The {operation} ")]
+    assert f"`email IS NULL` {int(no_email.sum()):,}, both {hit.overlap:,}." in text
+    told = {each.column for common in explanation.common for each in common.traits if common.kind.value != "insert"}
+    assert told == {"source"}, "what they share, without what the condition asks for"
+
+
+@pytest.mark.parametrize(
+    ("written", "is_told"),
+    [
+        ('["((status#12 = closed) OR isnull(email#13))"]', True),
+        ('["((status#12 IN (closed,shut)) OR NOT isnotnull(`email`#13))"]', True),
+        ('["((status#12 = it\'s) OR isnull(email#13))"]', False),  # not to be read
+        ('["((status#12 = open) OR isnull(email#13))"]', False),  # not what hit these rows
+        ("status = 'closed'", False),
+        ("[", False),
+    ],
+)
+def test_a_condition_as_spark_writes_it_is_read_or_nothing_is_said(tmp_path: Path, written: str, is_told: bool) -> None:
+    path = customers(tmp_path / "customers")
+    DeltaTable(str(path)).delete("status = 'closed' OR email IS NULL")
+    rewrite_predicate(path, 2, written)
+    before = read(path, 1)
+    closed, no_email = before["status"] == "closed", before["email"].isna()
+    hit = compare(tmp_path, 1, 2).explanation.hit
+    assert (hit is not None) is is_told
+    if hit:
+        assert [rows for _, rows in hit.branches] == [int(closed.sum()), int(no_email.sum())]
+        assert (hit.of, hit.overlap) == (int((closed | no_email).sum()), int((closed & no_email).sum()))
+
+
+def test_what_a_filter_or_the_condition_asks_for_is_no_finding(tmp_path: Path) -> None:
+    path = customers(tmp_path / "customers")
+    DeltaTable(str(path)).delete("email IS NULL")
+    DeltaTable(str(path)).optimize.z_order(["id"])
+    for wanted in (asked(where="email IS NULL"), asked(), asked(where="coalesce(email, '') = ''")):
+        for last in (2, 3):  # OPTIMIZE changes no row
+            found = compare(tmp_path, 1, last, **wanted).explanation
+            assert [trait.column for common in found.common for trait in common.traits] == ["source"]
+            assert found.hit is None
+    back = compare(tmp_path, 2, 1).explanation
+    assert [trait.column for common in back.common for trait in common.traits] == ["source"]
+    (all_of_them,) = explained(compare(tmp_path, 1, 2).explanation)
+    count = int(read(path, 1)["email"].isna().sum())
+    assert all_of_them.startswith(f"All {count} deleted rows have `source` = APP: 100 % against ")
