@@ -5,6 +5,7 @@ Rule: exact, or not said. What cannot be read in time, or is too much to read, i
 it. How many rows hold a key in the second state is arithmetic.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -27,7 +28,11 @@ from backend.sql.parquet_rows import numbered_rows
 from backend.sql.session import CancelToken, Connection, session
 from backend.work import Stopped
 
-_LISTED = 10
+_LISTED, _MOST_COLUMNS = 10, 100
+_SAMPLE, _LEAST_ALIKE = (
+    64,
+    20,
+)  # inserted rows looked at, and of rows alike in some columns the least that tell anything
 _MOST_FILES, _MOST_PATHS = 20_000, 20  # of the state, and of them those that hold such rows
 
 
@@ -99,7 +104,7 @@ def _repeats(prepared: PreparedDiff, inserted: OneSided | None, token: CancelTok
     if came.rows is None:
         return unknown
 
-    def find(asked: OneSided) -> tuple[Repeats, pa.Table] | None:
+    def find(asked: OneSided) -> tuple[Repeats, tuple[str, ...], pa.Table] | None:
         _, files, is_whole = _files_to_read(prepared, len(asked.columns))
         if not is_whole:
             raise DiffError("the first state is too much to read")
@@ -112,45 +117,48 @@ def _repeats(prepared: PreparedDiff, inserted: OneSided | None, token: CancelTok
         return unknown
     if found is None:
         return None
-    repeats, keys = replace(found[0], copies=None) if came.key else found[0], found[1]
+    repeats, names, keys = found
+    repeats = replace(repeats, copies=None) if came.key else repeats
     if repeats.is_by_chance:
         return repeats
     # Where it is too much to read, or its versions are gone, the keys are known all the same.
     with suppress(LakehouseError, Stopped):
-        wrote = _written_by(prepared.lake, (first, prepared.input.as_of), came.key or came.columns, keys, token)
+        wrote = _written_by(prepared.lake, (first, prepared.input.as_of), names, keys, token)
         repeats = replace(repeats, written_by=wrote)
     with suppress(LakehouseError, Stopped):
         whole = find(came) if came.key else None
-        repeats = replace(repeats, copies=whole[0].copies) if whole else repeats
+        repeats = replace(repeats, copies=whole[0].copies, differs=whole[0].differs) if whole else repeats
     return repeats
 
 
 def _find_repeats(
     came: OneSided, first: Snapshot, rows: Callable[[Connection], str], token: CancelToken
-) -> tuple[Repeats, pa.Table] | None:
-    """What of the inserted rows was there in the first state, and the keys that were (a column each); None where
-    nothing was. `rows` gives a query for the first state's rows, c0, c1 … as `came` has them. Without a key whole rows
-    are compared."""
-    names, key = [f"c{i}" for i in range(len(came.columns))], came.key or came.columns
-    keys = [names[came.columns.index(name)] for name in key]
-    listed, filled = ", ".join(keys), " AND ".join(f"{name} IS NOT NULL" for name in keys) if came.key else "true"
+) -> tuple[Repeats, tuple[str, ...], pa.Table] | None:
+    """What of the inserted rows was there in the first state, by which columns, and the keys that were (a column each);
+    None where nothing was. `rows` gives a query for the first state's rows, c0, c1 … as `came` has them. Without a key
+    whole rows are compared, but for columns that each load has for itself."""
+    names = [f"c{i}" for i in range(len(came.columns))]
     with session(token) as connection:
         connection.register("came", came.rows)
+        connection.execute("CREATE TEMP VIEW new AS SELECT * FROM came WHERE is_new AND n > 0")
         has_map = "MAP(" in str(connection.execute("DESCRIBE came").fetchall())  # equal only with entries in one order
-        connection.execute(
-            f"CREATE TEMP TABLE keys AS SELECT DISTINCT {listed} FROM came WHERE is_new AND n > 0 AND {filled}"
-        )
+        key = came.key or (() if has_map else _lasting(came.columns, rows(connection), connection)) or came.columns
+        keys = [names[came.columns.index(name)] for name in key]
+        listed, filled = ", ".join(keys), " AND ".join(f"{name} IS NOT NULL" for name in keys) if came.key else "true"
+        connection.execute(f"CREATE TEMP TABLE keys AS SELECT DISTINCT {listed} FROM new WHERE {filled}")
         connection.execute(
             f"CREATE TEMP TABLE there AS SELECT r.* FROM ({rows(connection)}) AS r({', '.join(names)}) "
             f"SEMI JOIN keys k ON {_same('r', 'k', keys)}"
         )
-        has = [f"EXISTS (SELECT 1 FROM there t WHERE {_same('t', 'c', some)})" for some in (keys, names)]
-        sums = (f"CAST(coalesce(sum(n) FILTER ({each}), 0) AS BIGINT)" for each in ("true", "has_key", "is_copy"))
-        ((of, known, copies),) = connection.execute(
-            f"SELECT {', '.join(sums)} FROM (SELECT n, {has[0]} AS has_key, {has[1]} AS is_copy FROM came c "
-            "WHERE is_new AND n > 0)"
+        others = [] if has_map else [name for name in names if name not in keys][:_MOST_COLUMNS]
+        alike = [keys, names, *([*keys, name] for name in others)]
+        has = [f"EXISTS (SELECT 1 FROM there t WHERE {_same('t', 'c', some)}) AS h{i}" for i, some in enumerate(alike)]
+        asked = ["true", "h0", "h1", *(f"h0 AND NOT h{i}" for i in range(2, len(alike)))]
+        sums = (f"CAST(coalesce(sum(n) FILTER ({each}), 0) AS BIGINT)" for each in asked)
+        ((of, known, copies, *differ),) = connection.execute(
+            f"SELECT {', '.join(sums)} FROM (SELECT n, {', '.join(has)} FROM new c)"
         ).fetchall()
-        if not known:
+        if not known or (copies < known and not came.key and _is_by_chance(connection, keys, known, of)):
             return None
         holding = (
             f"SELECT {listed}, CAST(sum(n) AS BIGINT) AS holding FROM (SELECT {listed}, n FROM came UNION ALL SELECT "
@@ -161,7 +169,36 @@ def _find_repeats(
         old = connection.sql(f"SELECT DISTINCT {listed} FROM there").to_arrow_table()
     values = zip(*(cells(column) for column in some.columns), strict=True)
     rows_of = tuple((dict(zip(key, each[:-1], strict=True)), each[-1]) for each in values)
-    return Repeats(first.version, of, known, None if has_map else copies, repeated, came.key or (), rows_of), old
+    differs = {came.columns[names.index(name)]: n for name, n in zip(others, differ, strict=True) if n}
+    repeats = Repeats(first.version, of, known, None if has_map else copies, repeated, came.key or (), rows_of)
+    return replace(repeats, differs=differs), key, old
+
+
+def _lasting(columns: Sequence[str], rows: str, connection: Connection) -> tuple[str, ...]:
+    """The columns by which rows of another load are found again: not those that all `new` rows share, or of which a
+    sample has values that no row of the first state has, as a load's time and number are."""
+    numbers = range(min(len(columns), _MOST_COLUMNS))
+    connection.execute(
+        f"CREATE TEMP TABLE some AS SELECT * FROM (FROM new) USING SAMPLE reservoir({_SAMPLE} ROWS) REPEATABLE (7)"
+    )
+    seen = ", ".join(f"coalesce(bool_or(c{i} IN (SELECT s.c{i} FROM some s)), false)" for i in numbers)
+    names = ", ".join(f"c{i}" for i in range(len(columns)))
+    (known,) = connection.execute(f"SELECT {seen} FROM ({rows}) AS r({names})").fetchall()
+    (varied,) = connection.execute(
+        f"SELECT {', '.join(f'count(DISTINCT c{i}) > 1' for i in numbers)} FROM new"
+    ).fetchall()
+    return tuple(name for name, *both in zip(columns, known, varied, strict=False) if all(both))
+
+
+def _is_by_chance(connection: Connection, keys: Sequence[str], known: int, of: int) -> bool:
+    """Whether rows may be alike in these columns by chance: then such a row equals several, where a copy equals one."""
+    share, listed = min(known, of - 0.5) / of, ", ".join(keys)
+    ((pairs,),) = connection.execute(
+        f"SELECT sum(c.n * t.n) FROM new c JOIN (SELECT {listed}, count(*) AS n FROM there GROUP BY ALL) t "
+        f"ON {_same('t', 'c', keys)}"
+    ).fetchall()
+    by_chance = -math.log(1 - share) / share  # rows that equal such a row, where each is there so often on the average
+    return known < max(_LEAST_ALIKE, of / 2) or pairs / known > 0.75 * by_chance
 
 
 def _same(one: str, other: str, names: Sequence[str]) -> str:

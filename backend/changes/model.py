@@ -238,9 +238,10 @@ class Population:
 @dataclass(frozen=True, slots=True)
 class Repeats:
     """Of the `of` inserted rows, `rows` have a `key` that the first state (`version`) holds already (without a key: are
-    there already), and `copies` of them equal such a row in every column; None where that is not known. `keys` are in
-    more than one row of the second state: `listed` are the first of them, each with how many rows. `written_by`: the
-    commits whose files hold the rows of the first state; empty where not known."""
+    there already, but for columns that another load of them has for itself), and `copies` of them equal such a row in
+    every column; None where that is not known. `differs`: how many of the rows no such row equals in which column.
+    `keys` are in more than one row of the second state: `listed` are the first of them, each with how many rows.
+    `written_by`: the commits whose files hold the rows of the first state; empty where not known."""
 
     version: int
     of: int
@@ -250,6 +251,7 @@ class Repeats:
     key: tuple[str, ...] = ()
     listed: tuple[tuple[Mapping[str, Any], int], ...] = ()
     written_by: tuple[Commit, ...] = ()
+    differs: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_by_chance(self) -> bool:

@@ -26,7 +26,7 @@ from backend.lake.model import Commit
 from backend.sql.values import json_value
 
 _KINDS = {RowKind.UPDATE: "updated row", RowKind.INSERT: "inserted row", RowKind.DELETE: "deleted row"}
-_MOST_VALUE, _MOST_CONDITION, _MOST_BRANCHES = 40, 80, 6
+_MOST_VALUE, _MOST_CONDITION, _MOST_BRANCHES, _MOST_COLUMNS = 40, 80, 6, 4
 _MOST_WRITERS = 3
 _MOST_WHOLE = 2  # rows with all of their columns in one sentence
 
@@ -173,16 +173,29 @@ def _repeats(found: Repeats) -> Iterator[str]:
         return
     all_of = f"All {inserted}" if found.of > 1 else "The inserted row"
     who = all_of if found.rows == found.of else f"{found.rows:,} of the {inserted}"
-    alike = ""
-    if found.key and found.copies:
+    alike, known_by, wrote, differs = (
+        "",
+        f" by {key}" if found.key else " in every column",
+        "",
+        [*found.differs.items()],
+    )
+    names = ", ".join(f"`{name}`" for name, _ in differs[:_MOST_COLUMNS])
+    names += f" and {len(differs) - _MOST_COLUMNS:,} more" if len(differs) > _MOST_COLUMNS else ""
+    if not found.key:
+        known_by += f" but {names}" if differs else ""
+    elif found.copies:
         some = "" if found.copies == found.rows else f"{found.copies:,} of them "
         alike = f"; {some}{'an exact copy' if found.copies == 1 else 'exact copies'}"
-    known_by = f" by {key}" if found.key else " in every column"
-    yield f"{who} {_was(found.rows)} there already at v{found.version}{known_by}{alike}."
+    if found.key and differs and all(count == found.rows for _, count in differs):
+        alike += f"; only {names} {'differs' if len(differs) == 1 else 'differ'}"
+    elif found.key and differs:
+        alike += "; " + ", ".join(f"`{name}` differs in {count:,}" for name, count in differs[:_MOST_COLUMNS])
+        alike += f", {len(differs) - _MOST_COLUMNS:,} more columns in some" if len(differs) > _MOST_COLUMNS else ""
     if found.written_by:
         left = len(found.written_by) - _MOST_WRITERS
         writers = " and ".join(_writer(commit) for commit in found.written_by[:_MOST_WRITERS])
-        yield f"The files that hold them there were written by {writers}{f' and {left:,} more' if left > 0 else ''}."
+        wrote = f", in files of {writers}{f' and {left:,} more' if left > 0 else ''}"
+    yield f"{who} {_was(found.rows)} there already at v{found.version}{known_by}{wrote}{alike}."
     if found.keys:
         listed = found.listed[: None if found.key else _MOST_WHOLE]
         each = "; ".join(f"{_key(values)} in {things(rows, 'row')}" for values, rows in listed)

@@ -594,10 +594,10 @@ def test_rows_that_were_there_are_counted_as_pandas_counts_them(
 
 def test_repeated_rows_in_words(loaded_twice: Path) -> None:
     lake = lake_at(loaded_twice)
-    who, by, repeated, *_ = explained(diff(lake, lake.find("plain"), 2, 3, key=KEY).explanation)
-    assert who == "43 of the 53 inserted rows were there already at v2 by `sku`, `site`; 40 of them exact copies."
-    writers = "v1 (WRITE, job hourly count 1) and v2 (WRITE, job hourly count 2)"
-    assert by == f"The files that hold them there were written by {writers}."
+    who, repeated, *_ = explained(diff(lake, lake.find("plain"), 2, 3, key=KEY).explanation)
+    writers = "in files of v1 (WRITE, job hourly count 1) and v2 (WRITE, job hourly count 2)"
+    copies = "40 of them exact copies; `stock` differs in 3"
+    assert who == f"43 of the 53 inserted rows were there already at v2 by `sku`, `site`, {writers}; {copies}."
     assert repeated.startswith("43 keys are there more than once afterwards: `sku` = s0, `site` = 0 in 2 rows; ")
     assert repeated.endswith("; and 33 more.")
     unread = diff(lake, lake.find("plain"), 2, 3, **asked(key=KEY, limits=Limits(values_beside=10))).explanation

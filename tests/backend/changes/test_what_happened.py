@@ -3,17 +3,18 @@ what its filter implies, rows loaded twice, and what changed rows share in anoth
 
 import json
 import random
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable
 
-from app.ui.view.explanation import explained
+from app.ui.view.explanation import explained, stands_out
 from backend.changes.model import DiffMethod
 from tests.worlds.lake import builders
-from tests.worlds.lake.diffs import asked, compare
+from tests.worlds.lake.diffs import asked, compare, diff, lake_at
 
 ROWS = 2_000
 BY: dict[str, Any] = {
@@ -112,3 +113,59 @@ def test_what_a_filter_or_the_condition_asks_for_is_no_finding(tmp_path: Path) -
     (all_of_them,) = explained(compare(tmp_path, 1, 2).explanation)
     count = int(read(path, 1)["email"].isna().sum())
     assert all_of_them.startswith(f"All {count} deleted rows have `source` = APP: 100 % against ")
+
+
+# rows that were loaded twice ------------------------------------------------------------------------------------------
+
+
+def batch(load: int, numbers: range, *, shift: int = 0) -> dict[str, list[Any]]:
+    """Readings as one load writes them: `load_no`, `loaded_at` and each row's `row_id` are its own."""
+    return {
+        "row_id": [f"r{load}-{number}" for number in numbers],
+        "load_no": [load] * len(numbers),
+        "loaded_at": [datetime(2026, 11, load, tzinfo=UTC)] * len(numbers),
+        "sensor": [f"s{number % 7}" for number in numbers],
+        "minute": list(numbers),
+        "value": [number * 31 % 101 + shift for number in numbers],
+    }
+
+
+@pytest.mark.parametrize("key", [None, ("sensor", "minute")])
+def test_a_batch_loaded_twice_is_named_with_its_version_and_what_differs(tmp_path: Path, key: Any) -> None:
+    path = tmp_path / "readings"
+    for load, numbers in ((1, range(300)), (2, range(300, 500)), (3, range(500, 640))):
+        builders.write(path, batch(load, numbers))
+    again = pd.concat([pd.DataFrame(batch(9, range(300, 500))), pd.DataFrame(batch(9, range(900, 940)))])
+    again.loc[again["minute"].isin(range(310, 315)), "value"] += 1 if key else 0
+    builders.write(path, again.to_dict("list"), commit_properties=CommitProperties(custom_metadata={"job": "reload"}))
+    found = compare(tmp_path, 2, 3, key=key).explanation
+    assert found.repeats is not None and (found.repeats.of, found.repeats.rows, found.repeats.copies) == (240, 200, 0)
+    before, own = read(path, 2), ["row_id", "load_no", "loaded_at"]
+    both = again.merge(before, on=["sensor", "minute"], suffixes=("", " before"))
+    differs = {name: int((both[name] != both[f"{name} before"]).sum()) for name in [*own, "value"]}
+    assert found.repeats.differs == {name: count for name, count in differs.items() if count}
+    assert [commit.version for commit in found.repeats.written_by] == [1]
+    text, *_ = stands_out(found)
+    if key is None:
+        by = "in every column but `row_id`, `load_no`, `loaded_at`, in files of v1 (WRITE)"
+        assert text == f"200 of the 240 inserted rows were there already at v2 {by}."
+    else:
+        assert text.startswith(
+            "200 of the 240 inserted rows were there already at v2 by `sensor`, `minute`, in files of v1"
+        )
+        assert text.endswith(
+            "; `row_id` differs in 200, `load_no` differs in 200, `loaded_at` differs in 200, `value` differs in 5."
+        )
+
+
+def test_rows_that_look_alike_by_chance_are_no_copies(tmp_path: Path) -> None:
+    chance = random.Random(1)
+    for load in range(1, 5):
+        rows = batch(load, range(200))
+        rows["minute"], rows["value"] = ([chance.randrange(most) for _ in range(200)] for most in (12, 9))
+        builders.write(tmp_path / "few values", rows)
+        new = batch(load, range(load * 1_000, load * 1_000 + 200))
+        builders.write(tmp_path / "new", new)
+    for name in ("few values", "new"):
+        lake = lake_at(tmp_path)
+        assert diff(lake, lake.find(name), 2, 3).explanation.repeats is None, name
