@@ -7,7 +7,7 @@ What chance could have made is not said. All of its SQL is here, over the tables
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -17,13 +17,14 @@ from typing import Any
 import pyarrow as pa
 
 from backend.cells import cells
-from backend.changes.changed_rows import Changes, RowBucket
+from backend.changes.changed_rows import Changes, Pairing, RowBucket
 from backend.changes.model import (
     Alteration,
     Common,
     Effect,
     Explanation,
     Hit,
+    Limits,
     Population,
     Premises,
     RowChanges,
@@ -32,7 +33,7 @@ from backend.changes.model import (
 )
 from backend.errors import QueryError
 from backend.sql.expression import check_row_condition, conjuncts, source_of
-from backend.sql.session import CancelToken, Connection, row_errors, session
+from backend.sql.session import Connection, row_errors
 from backend.sql.values import quoted_name, quoted_text
 
 LEAST_ROWS, MOST_ROWS = 6, 5_000_000  # fewer changed rows speak for themselves, of more nothing is said
@@ -116,6 +117,7 @@ class Findings:
     groups: tuple[Group, ...] = ()
     inserted: OneSided | None = None
     hit: Hit | None = None
+    joined: pa.Table | None = None  # `kind`, the values of columns that name rows of another table (k0 …) and `n`
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -128,13 +130,18 @@ def find(changes: Changes, buckets: Mapping[str, RowBucket], page: RowChanges, p
     inserted, hit = _one_sided(changes, buckets), _hit(changes, buckets, premises)
     if sum(bucket.added + bucket.removed for bucket in buckets.values()) > MOST_ROWS:
         return Findings(inserted=inserted, hit=hit)
+    joined = None
+    if premises.joins and (queries := [*_queries(changes, buckets)]):
+        keys = ", ".join(f"c{changes.pairing.columns.index(name)} AS k{i}" for i, name in enumerate(premises.joins))
+        each = (f"SELECT '{kind}' AS kind, {keys}, n FROM ({query})" for kind, query in queries)
+        joined = changes.connection.sql(" UNION ALL ".join(each)).to_arrow_table()
     updates = buckets["update"].keys if "update" in buckets else 0
     altered = list(_alterations(changes, page, updates)) if updates >= LEAST_ROWS else []
     groups = [_group(changes, kind, query, premises) for kind, query in _queries(changes, buckets)]
     some = [each for each in altered if LEAST_ROWS <= each[0].rows < _LEAST_SHARE * updates]
     groups += [_altered_group(changes, alteration, where, premises) for alteration, where in some[:_MOST_ALTERED]]
     done = tuple(each for each, _ in altered if each.rows >= _LEAST_SHARE * each.changed)
-    return Findings(done, tuple(group for group in groups if group.conditions), inserted, hit)
+    return Findings(done, tuple(group for group in groups if group.conditions), inserted, hit, joined)
 
 
 def _hit(changes: Changes, buckets: Mapping[str, RowBucket], premises: Premises) -> Hit | None:
@@ -186,15 +193,12 @@ def _one_sided(changes: Changes, buckets: Mapping[str, RowBucket]) -> OneSided |
     return OneSided(changes.pairing.columns, key, inserted, rows) if inserted else None
 
 
-def hold_against(
-    findings: Findings, rows: Callable[[Connection], str], token: CancelToken
-) -> tuple[int, tuple[Mapping[int, int], ...]]:
-    """How many rows there are, and how many satisfy which conditions of each group; `rows` gives a query for them,
+def hold_against(findings: Findings, connection: Connection, rows: str) -> tuple[int, tuple[Mapping[int, int], ...]]:
+    """How many rows there are, and how many satisfy which conditions of each group; `rows` is a query for them,
     with c0, c1 … as `findings.columns` names them."""
     names = {column: f"c{i}" for i, column in enumerate(findings.columns)}
     asked = [each.sql(names[each.column]) for group in findings.groups for each in group.conditions]
-    with session(token) as connection:
-        found = _masks(connection, rows(connection), "1", asked)
+    found = _masks(connection, rows, "1", asked)
     masks, first = [], 0
     for group in findings.groups:
         mine, width = Counter[int](), len(group.conditions)
@@ -203,6 +207,13 @@ def hold_against(
         masks.append(mine)
         first += width
     return sum(found.values()), tuple(masks)
+
+
+def joined_groups(connection: Connection, columns: Sequence[str], rows: Mapping[RowKind, str]) -> Findings:
+    """What the rows of another table that changed ones name have in common: c0 … as `columns`, and `n`."""
+    changes = Changes(connection, Pairing(tuple(columns)), "", {}, 0.0, Limits())
+    groups = (_group(changes, kind, query, Premises()) for kind, query in rows.items())
+    return Findings(groups=tuple(group for group in groups if group.conditions))
 
 
 def explain(findings: Findings, population: Population, masks: Sequence[Mapping[int, int]]) -> Explanation:

@@ -99,6 +99,7 @@ def job_request(prepared: PreparedDiff, *, actor: Actor, reason: str, time_limit
         columns=prepared.columns,
         max_bytes=None,
         on_host=True,
+        look_in=None,
         table_ids=(prepared.input.first.metadata.id, prepared.input.second.metadata.id),
     )
     text = question_text(alike)

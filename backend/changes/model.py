@@ -214,12 +214,14 @@ class Hit:
 class Premises:
     """What is known of changed rows before they are looked at, so that it is no finding: columns that the question's
     filter names, and those by which the only `operation` (DELETE, UPDATE) in between chose its rows; its `predicate` as
-    DuckDB reads it, empty where rows of it may be filtered out."""
+    DuckDB reads it, empty where rows of it may be filtered out. `joins`: columns that may name rows of a table to look
+    in."""
 
     filtered: frozenset[str] = frozenset()
     chosen: frozenset[str] = frozenset()
     operation: str = ""
     predicate: str = ""
+    joins: tuple[str, ...] = ()
 
     def columns(self, kind: RowKind) -> frozenset[str]:
         """Those of which rows changed in this way say nothing: a condition is on rows as they were."""
@@ -233,6 +235,21 @@ class Population:
     version: int
     rows: int
     is_whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LookIn:
+    """What changed rows share in another `table` (its columns as table.column): of `of` such rows `found` name one row
+    there `by` a column. `population`: the rows of the first state that name one. `reason`: why it was not looked."""
+
+    table: str
+    version: int
+    by: str = ""
+    of: int = 0
+    found: int = 0
+    common: tuple[Common, ...] = ()
+    population: Population | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +285,7 @@ class Explanation:
     population: Population | None = None
     repeats: Repeats | None = None
     hit: Hit | None = None
+    look_in: LookIn | None = None
 
     @property
     def trait_columns(self) -> set[str]:

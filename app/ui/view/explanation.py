@@ -15,6 +15,7 @@ from backend.changes.model import (
     Effect,
     Explanation,
     Hit,
+    LookIn,
     NetCounts,
     Population,
     Repeats,
@@ -93,6 +94,17 @@ def explained(found: Explanation) -> list[str]:
     return sentences
 
 
+def looked_in(found: LookIn) -> list[str]:
+    """How many changed rows name a row of the other table, and what those share."""
+    where = f"`{found.table}` v{found.version}"
+    if found.reason:
+        return [f"Not looked in {where}: {found.reason}."]
+    are = f"{found.found:,} of {things(found.of, 'changed row')} have one row in {where} by `{found.by}`."
+    if found.population is None or not found.common:
+        return [are, "They share nothing there that other rows have not."]
+    return [are, *(_common(each, found.population, " found there") for each in found.common)]
+
+
 def _hit(found: Hit) -> str:
     """ "The DELETE took 4,843 rows: `status = 'x'` 4,580, `email IS NULL` 300, both 37"."""
     parts = [f"`{cut(condition, _MOST_CONDITION)}` {rows:,}" for condition, rows in found.branches[:_MOST_BRANCHES]]
@@ -146,8 +158,8 @@ def _traits(found: Common) -> str:
     return ", ".join(trait_text(trait) for trait in found.traits)
 
 
-def _claim(found: Common) -> str:
-    of = things(found.of, _KINDS[found.kind])
+def _claim(found: Common, there: str) -> str:
+    of = things(found.of, _KINDS[found.kind]) + there
     if found.done:
         who = f"All {found.of:,} of them" if found.rows == found.of else f"{found.rows:,} of these {found.of:,} updates"
     else:
@@ -155,15 +167,16 @@ def _claim(found: Common) -> str:
     return f"{who} have {_traits(found)}"
 
 
-def _common(found: Common, population: Population) -> str:
+def _common(found: Common, population: Population, there: str = "") -> str:
     table = f"v{population.version}" if population.is_whole else f"the compared files of v{population.version}"
+    table += there
     if not found.others:
-        return f"{_claim(found)}; none of the {things(population.rows, 'row')} of {table} has."
+        return f"{_claim(found, there)}; none of the {things(population.rows, 'row')} of {table} has."
     share = percent(found.rows / found.of)
     against = f"{share} against {percent(found.others / population.rows)} of the rows of {table}"
     counts = f"{found.others:,} of {population.rows:,}"
     is_all = found.kind is not RowKind.INSERT and found.others == found.rows == found.of
-    return f"{_claim(found)}: {against} ({counts}).{' No other row has all of this.' if is_all else ''}"
+    return f"{_claim(found, there)}: {against} ({counts}).{' No other row has all of this.' if is_all else ''}"
 
 
 def _repeats(found: Repeats) -> Iterator[str]:

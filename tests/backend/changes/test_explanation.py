@@ -45,7 +45,7 @@ from backend.jobs.model import Job, JobKind, JobState
 from backend.jobs.results import results_lake
 from backend.lake.lake import Lake
 from backend.settings import load_settings
-from backend.sql.session import CancelToken
+from backend.sql.session import CancelToken, session
 from tests.worlds.cases import MORE, drawn
 from tests.worlds.lake import builders
 from tests.worlds.lake.diff_lakes import ByDeltalake
@@ -133,7 +133,8 @@ def found(before: pd.DataFrame, after: pd.DataFrame, query: Asked = BY_ID) -> tu
 
     if not findings.groups:
         return changes, Explanation(findings.done)
-    total, masks = hold_against(findings, beside, CancelToken())
+    with session(CancelToken()) as connection:
+        total, masks = hold_against(findings, connection, beside(connection))
     return changes, explain(findings, Population(0, total, True), masks)
 
 

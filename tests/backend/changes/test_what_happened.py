@@ -11,8 +11,9 @@ import pandas as pd
 import pytest
 from deltalake import CommitProperties, DeltaTable
 
-from app.ui.view.explanation import explained, stands_out
-from backend.changes.model import DiffMethod
+from app.ui.view.explanation import explained, looked_in, stands_out
+from backend.changes.model import DiffMethod, Limits, RowKind
+from backend.errors import DiffError
 from tests.worlds.lake import builders
 from tests.worlds.lake.diffs import asked, compare, diff, lake_at
 
@@ -169,3 +170,72 @@ def test_rows_that_look_alike_by_chance_are_no_copies(tmp_path: Path) -> None:
     for name in ("few values", "new"):
         lake = lake_at(tmp_path)
         assert diff(lake, lake.find(name), 2, 3).explanation.repeats is None, name
+
+
+# what changed rows share in another table -----------------------------------------------------------------------------
+
+
+def rates(root: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Amounts of invoices, of which those that came by the app in USD were inverted at v1; where they came from, and
+    in which currency, stands in `invoices` alone. Three of its invoices are there twice."""
+    chance = random.Random(7)
+    invoices = pd.DataFrame({
+        "invoice_id": [f"i{number}" for number in range(ROWS)],
+        "source": [chance.choice(["APP", "POS", "WEB", "MAIL"]) for _ in range(ROWS)],
+        "currency": [chance.choice(["USD", "EUR", "JPY"]) for _ in range(ROWS)],
+        "note": [f"n{chance.randrange(ROWS)}" for _ in range(ROWS)],
+    })  # fmt: skip
+    amounts = pd.DataFrame(
+        {"invoice_id": invoices["invoice_id"], "rate": [chance.uniform(0.2, 3) for _ in range(ROWS)]}
+    )
+    builders.write(root / "amounts", amounts.to_dict("list"))
+    hit = (invoices["source"] == "APP") & (invoices["currency"] == "USD")
+    after = amounts.assign(rate=amounts["rate"].where(~hit, 1 / amounts["rate"]))
+    builders.write(root / "amounts", after.to_dict("list"), mode="overwrite")
+    twice = invoices[hit].tail(3)
+    builders.write(root / "invoices", pd.concat([invoices[ROWS // 10 :], twice]).to_dict("list"))
+    return invoices, invoices[hit]
+
+
+def test_what_changed_rows_share_in_the_table_that_they_name_rows_of(tmp_path: Path) -> None:
+    invoices, hit = rates(tmp_path)
+    lake = lake_at(tmp_path)
+    wanted = asked(key=("invoice_id",), look_in=lake.find("invoices"))
+    found = diff(lake, lake.find("amounts"), 0, 1, **wanted).explanation.look_in
+    there = invoices[ROWS // 10 :]
+    there = there[~there["invoice_id"].isin(hit.tail(3)["invoice_id"])]  # what is there twice names no row
+    inside = hit[hit["invoice_id"].isin(there["invoice_id"])]
+    assert found is not None and not found.reason and (found.by, found.of) == ("invoice_id", len(hit))
+    assert found.found == len(inside) and found.population is not None and found.population.rows == len(there)
+    (common,) = found.common
+    assert (common.kind, common.of, common.rows, common.others) == (RowKind.UPDATE, *3 * (len(inside),))
+    counts = {trait.column: (trait.values, trait.others) for trait in common.traits}
+    assert counts == {
+        "invoices.source": (("APP",), int((there["source"] == "APP").sum())),
+        "invoices.currency": (("USD",), int((there["currency"] == "USD").sum())),
+    }
+    first, second = looked_in(found)
+    assert first == f"{len(inside)} of {len(hit)} changed rows have one row in `invoices` v0 by `invoice_id`."
+    assert second.startswith(f"All {len(inside)} updated rows found there have ") and "No other row has all" in second
+    assert diff(lake, lake.find("amounts"), 0, 1, key=("invoice_id",)).explanation.look_in is None, "only if asked"
+
+
+def test_where_nothing_can_be_looked_up_the_reason_is_given(tmp_path: Path) -> None:
+    rates(tmp_path)
+    builders.write(tmp_path / "others", {"invoice_id": ["x"], "a": [1]})
+    builders.write(tmp_path / "typed", {"invoice_id": [1], "source": ["APP"]})
+    lake, amounts = lake_at(tmp_path), asked(key=("invoice_id",))
+    wanted = {
+        "others": asked(look_in=lake.find("others")),
+        "large": asked(look_in=lake.find("invoices"), limits=Limits(values_beside=10)),
+        "few": asked(look_in=lake.find("invoices"), where="invoice_id = 'i0'"),
+    }
+    texts = {}
+    for name, options in wanted.items():
+        found = diff(lake, lake.find("amounts"), 0, 1, **amounts, **options).explanation.look_in
+        assert found is not None and found.common == ()
+        (texts[name],) = looked_in(found)
+    assert "no row there has the invoice_id of a changed row for itself" in texts["others"]
+    assert "that is too much to read" in texts["large"] and "fewer than 6 rows" in texts["few"]
+    with pytest.raises(DiffError, match="no column of amounts names rows of typed"):
+        diff(lake, lake.find("amounts"), 0, 1, look_in=lake.find("typed"))
