@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any
 
 import pyarrow as pa
@@ -153,8 +153,8 @@ def _hit(changes: Changes, buckets: Mapping[str, RowBucket], premises: Premises)
     rows += [_before(changes)] if "update" in buckets else []
     with suppress(QueryError), row_errors():  # not in DuckDB's words, or on columns that are not compared
         condition = check_row_condition(premises.predicate, columns)
-        alternatives = (branches for part in conjuncts(condition.tree) if len(branches := _branches(part)) > 1)
-        texts = [source_of(each, condition.text) for each in next(alternatives, ())]
+        ors = (part for part in conjuncts(condition.tree) if part["type"] == "CONJUNCTION_OR")
+        texts = [source_of(each, condition.text) for part in islice(ors, 1) for each in _branches(part)]
         if not rows or not 0 < len(texts) <= _MOST_BRANCHES:
             return None
         branches = [f"(\n{check_row_condition(text, columns).text}\n)" for text in texts]

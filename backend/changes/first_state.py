@@ -240,20 +240,22 @@ def _find_repeats(
 
 
 def _lasting(columns: Sequence[str], rows: str, connection: Connection) -> tuple[str, ...]:
-    """The columns by which rows of another load are found again: not those that all `new` rows share, or of which a
-    sample has values that no row of the first state has, as a load's time and number are; none where too few are left."""
-    numbers = range(min(len(columns), _MOST_COLUMNS))
+    """The columns by which rows of another load are found again: those of which a sample of new rows has values that
+    the first state has, unlike a load's time or number; none where few of the columns that tell rows apart are left."""
+    numbers = range(len(columns))
+    if len(columns) > _MOST_COLUMNS:
+        return ()
     connection.execute(
         f"CREATE TEMP TABLE few AS SELECT * FROM (FROM new) USING SAMPLE reservoir({_SAMPLE} ROWS) REPEATABLE (7)"
     )
     seen = ", ".join(f"coalesce(bool_or(c{i} IN (SELECT f.c{i} FROM few f)), false)" for i in numbers)
-    names = ", ".join(f"c{i}" for i in range(len(columns)))
+    names = ", ".join(f"c{i}" for i in numbers)
     (known,) = connection.execute(f"SELECT {seen} FROM ({rows}) AS r({names})").fetchall()
     (varied,) = connection.execute(
         f"SELECT {', '.join(f'count(DISTINCT c{i}) > 1' for i in numbers)} FROM new"
     ).fetchall()
-    kept = tuple(name for name, *both in zip(columns, known, varied, strict=False) if all(both))
-    return kept if 2 * len(kept) > sum(varied) else ()
+    is_enough = 2 * sum(map(all, zip(known, varied, strict=True))) > sum(varied)
+    return tuple(name for name, is_known in zip(columns, known, strict=True) if is_known and is_enough)
 
 
 def _is_by_chance(connection: Connection, keys: Sequence[str], known: int, of: int) -> bool:

@@ -90,7 +90,9 @@ def explained(found: Explanation) -> list[str]:
         sentences.append(" ".join((f"{_altered(each)}.", *causes)))
     sentences += [] if found.hit is None else [f"{_hit(found.hit)}."]
     if population is not None:
-        sentences += [_common(common, population) for common in found.common if common.done is None]
+        own = set(found.repeats.differs) if found.repeats else set()  # told with the rows that were there already
+        others = [each for each in found.common if each.done is None and not own >= {t.column for t in each.traits}]
+        sentences += [_common(each, population) for each in others]
     return sentences
 
 
