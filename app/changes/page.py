@@ -192,11 +192,10 @@ def _look_in(question: Question, diff: VersionDiff) -> None:
     cards = {card.ref.name: card for card in cache.lake_reading().tables if isinstance(card, TableCard)}
     own = cards.pop(question.ref.name, None)
     mine = {c.path: c.type for c in own.columns if c.path in diff.changes.columns} if own else {}
-
-    def is_joined(card: TableCard) -> bool:
-        return bool(join_columns(mine, {c.path: c.type for c in card.columns if c.path in mine}, card.properties))
-
-    names = [name for name, card in cards.items() if is_joined(card)]
+    names = [
+        name for name, card in cards.items()
+        if join_columns(mine, {c.path: c.type for c in card.columns if c.path in mine}, card.properties)
+    ]  # fmt: skip
     chosen = state.get_str(state.LOOK_IN)
     if not names or not diff.changes.net.total:
         return

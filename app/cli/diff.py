@@ -51,7 +51,7 @@ from backend.changes.commits import feed_rows
 from backend.changes.compare import Take
 from backend.changes.host_job import DiffJobs
 from backend.changes.key import key_memory, parse_names
-from backend.changes.model import CommitChanges, DiffMethod, Question, RowChange, RowKind, Trait, VersionDiff
+from backend.changes.model import CommitChanges, DiffMethod, Hit, Question, RowChange, RowKind, Trait, VersionDiff
 from backend.format import bytes_text, count_text, things
 from backend.lake.history.history import resolve_version
 from backend.lake.lake import Lake
@@ -263,12 +263,17 @@ def _trait_document(value: Trait) -> Document:
     return fields_of(value) | {"values": None if value.bounds else value.values}
 
 
+def _hit_document(value: Hit) -> Document:
+    return fields_of(value) | {"branches": [{"condition": each, "rows": rows} for each, rows in value.branches]}
+
+
 SHAPES: Shapes = {
     VersionDiff: _diff_document,
     TableRef: only("name", "uri"),
     CommitChanges: _commit_changes,
     RowChange: row_document,
     Trait: _trait_document,
+    Hit: _hit_document,
     Commit: only("version", "operation", "user", "job"),
     SchemaDiff: _schema_document,
     SchemaColumn: only("path", type="kind", nullable="nullable", comment="comment"),

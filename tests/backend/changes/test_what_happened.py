@@ -11,6 +11,8 @@ import pandas as pd
 import pytest
 from deltalake import CommitProperties, DeltaTable
 
+from app.cli.diff import SHAPES
+from app.cli.output import encoded
 from app.ui.view.explanation import explained, looked_in, stands_out
 from backend.changes.model import DiffMethod, Limits, RowKind
 from backend.errors import DiffError
@@ -72,6 +74,7 @@ def test_each_branch_of_a_condition_is_counted_with_the_overlap(tmp_path: Path, 
     assert hit.overlap == int((closed & no_email).sum()) > 0
     (text,) = [each for each in explained(explanation) if each.startswith(f"The {operation} ")]
     assert f"`email IS NULL` {int(no_email.sum()):,}, both {hit.overlap:,}." in text
+    assert encoded(hit, SHAPES)["branches"][1] == {"condition": "email IS NULL", "rows": int(no_email.sum())}
     told = {each.column for common in explanation.common for each in common.traits if common.kind.value != "insert"}
     assert told == {"source"}, "what they share, without what the condition asks for"
 
