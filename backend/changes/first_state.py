@@ -40,6 +40,7 @@ from backend.work import Stopped
 
 _LISTED, _MOST_COLUMNS = 10, 100
 _SAMPLE, _LEAST_ALIKE = 64, 20  # inserted rows that are looked at; rows alike in some columns that tell anything
+_MOST_LOOKED_AT = 10_000_000  # values of the first state, for rows alike in some columns: it is read once more
 _MOST_FILES, _MOST_PATHS = 20_000, 20  # of the state, and of them those that hold such rows
 
 
@@ -207,7 +208,8 @@ def _find_repeats(
         connection.register("came", came.rows)
         connection.execute("CREATE TEMP VIEW new AS SELECT * FROM came WHERE is_new AND n > 0")
         has_map = "MAP(" in str(connection.execute("DESCRIBE came").fetchall())  # equal only with entries in one order
-        key = came.key or (() if has_map else _lasting(came.columns, rows(connection), connection)) or came.columns
+        is_little = not has_map and (first.num_rows or 0) * len(names) <= _MOST_LOOKED_AT
+        key = came.key or (_lasting(came.columns, rows(connection), connection) if is_little else ()) or came.columns
         keys = [names[came.columns.index(name)] for name in key]
         listed, filled = ", ".join(keys), " AND ".join(f"{name} IS NOT NULL" for name in keys) if came.key else "true"
         connection.execute(f"CREATE TEMP TABLE keys AS SELECT DISTINCT {listed} FROM new WHERE {filled}")
