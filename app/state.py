@@ -35,6 +35,7 @@ ROWS_PAGE = "rows_page"
 KIND = "kind"
 KEY_OF = "key_of"
 LIFE = "life"
+LOOK_IN = "look_in"
 # the search for the first bad version
 GOOD = "good"
 BAD = "bad"
@@ -100,7 +101,7 @@ BATCH = "batch"
 
 # What means something for one table alone: parameters, and widgets bound to such, with what they hold when empty.
 _OF_ONE_TABLE = (
-    FROM, TO, AGAINST, METHOD, ON, KEY_OF, LIFE, GOOD, BAD, SEARCH_FILES, COMMIT, LOOK, FILE, PARTITION,
+    FROM, TO, AGAINST, METHOD, ON, KEY_OF, LIFE, LOOK_IN, GOOD, BAD, SEARCH_FILES, COMMIT, LOOK, FILE, PARTITION,
     BUCKET, FILES_PAGE, AT,
 )  # fmt: skip
 _EMPTY: dict[str, Callable[[], object]] = {

@@ -27,19 +27,19 @@ from app.ui.frame import CHOICES, pin_names, version_picker
 from app.ui.lake import OpenTable
 from app.ui.table_acts import act_button, repair_button, way_back
 from app.ui.view.commits import last_by_another, writer_text
-from app.ui.view.explanation import counts_text, gross_text
+from app.ui.view.explanation import counts_text, gross_text, looked_in, stands_out
 from app.ui.view.theme import operation_text
 from app.ui.view.words import PAGE_ROWS, markdown_safe, sentence
 from backend.changes.cache import LogPart
 from backend.changes.commits import FeedRows, feed_rows
 from backend.changes.host_job import COMPUTED, UNEXPLAINED, DiffJobs
-from backend.changes.key import key_memory, likely_keys
+from backend.changes.key import join_columns, key_memory, likely_keys
 from backend.changes.model import DiffMethod, Question, VersionDiff
 from backend.changes.plan import METHOD_NAMES
 from backend.errors import DiffError, LakehouseError
 from backend.format import bytes_text, cut, things, utc_text
 from backend.lake.history.history import example_condition, predicate_text, resolve_version
-from backend.lake.model import Commit
+from backend.lake.model import Commit, TableCard
 from backend.lake.table.schema import column_names
 from backend.maintenance.model import Repair
 from backend.sql.values import quoted_name
@@ -148,7 +148,7 @@ def _answer(question: Question, part: LogPart) -> VersionDiff | None:
     else:
         diff = _known_here(question, part)
     shown = diff or part.outline
-    headline, finding = text.headline(shown, is_pending=diff is None), text.findings(shown)
+    headline, finding = text.headline(shown, is_pending=diff is None), stands_out(shown.explanation)
     title, *others = [*finding[:1], headline]
     st.subheader(markdown_safe(title), anchor=False)
     for line in others:
@@ -175,6 +175,8 @@ def _answer(question: Question, part: LogPart) -> VersionDiff | None:
     elif shown.method is not DiffMethod.SAME_VERSION:
         if finding[1:]:
             st.markdown("\n".join(f"- {markdown_safe(line)}" for line in finding[1:]))
+        if diff is not None:
+            _look_in(question, diff)
         _counts(shown, is_pending=diff is None)
         if question.on_host and diff is not None:
             by = [sentence(why) for why in diff.reasons if why.startswith(COMPUTED) or why == UNEXPLAINED]
@@ -183,6 +185,40 @@ def _answer(question: Question, part: LogPart) -> VersionDiff | None:
     if waits:
         _compare(question, slot)
     return diff
+
+
+def _look_in(question: Question, diff: VersionDiff) -> None:
+    """What changed rows share in another table whose rows they name, where somebody chooses one."""
+    cards = {card.ref.name: card for card in cache.lake_reading().tables if isinstance(card, TableCard)}
+    own = cards.pop(question.ref.name, None)
+    mine = {c.path: c.type for c in own.columns if c.path in diff.changes.columns} if own else {}
+    names = [
+        name for name, card in cards.items()
+        if join_columns(mine, {c.path: c.type for c in card.columns if c.path in mine}, card.properties)
+    ]  # fmt: skip
+    chosen = state.get_str(state.LOOK_IN)
+    if not names or not diff.changes.net.total:
+        return
+    st.session_state["pick_look_in"] = chosen = chosen if chosen in names else None
+    st.selectbox(
+        "Look in…", names, index=None, key="pick_look_in", placeholder="A table with a key of these rows", width=320,
+        on_change=lambda: state.set_params({state.LOOK_IN: st.session_state["pick_look_in"]}),
+        help="What the changed rows share there and other rows do not. Both tables are joined by a key.",
+    )  # fmt: skip
+    if chosen is None:
+        return
+    asked, differences = replace(question, look_in=cards[chosen].ref, row_limit=0, on_host=False), cache.differences()
+    found = differences.known(asked)
+    if found is None and work.is_asked(asked, at_once=True):
+        with boundary():  # the rest of the page needs none of it
+            run = work.run(lambda: differences.over(services.lake(), asked), key="look_in", tell=text.progress_text)
+            found = run.result if run else None
+    if found is None:
+        st.button("Look there", key="look", icon=":material/search:", on_click=work.ask, args=(asked,))
+    elif found.explanation.look_in is None:
+        st.caption(markdown_safe(sentence(found.reasons[0])))
+    else:
+        st.markdown("\n".join(f"- {markdown_safe(line)}" for line in looked_in(found.explanation.look_in)))
 
 
 @once

@@ -61,14 +61,6 @@ def headline(diff: VersionDiff, *, is_pending: bool = False) -> str:
     return f"{range_text(diff)}: {changes}."
 
 
-def findings(diff: VersionDiff) -> list[str]:
-    """What stands out, the first in short, without what the filter asks for, or the condition of a single DELETE."""
-    asked = [diff.question.where or ""]
-    if len(diff.commits) == 1 and (diff.commits[0].commit.operation or "").upper() == "DELETE":
-        asked.append(predicate_text(diff.commits[0].commit))
-    return stands_out(diff.explanation, " ".join(asked))
-
-
 def filter_text(where: str) -> str:
     """The filter on rows in words: "rows that break amount >= 0" for what First bad version asks."""
     rule = where[len(_BREAKS) : -1] if where.startswith(_BREAKS) and where.endswith(")") else ""
@@ -282,7 +274,7 @@ def to_markdown(diff: VersionDiff, *, is_pending: bool = False, streams: Mapping
     `streams` names the stream of a query id."""
     known = [] if is_pending else [exactness_text(diff), key_text(diff)]
     same = [] if is_pending or diff.unchanged is None else ["", f"{things(diff.unchanged, 'row')} stayed the same."]
-    finding = [_escaped_line(line) for line in findings(diff)]
+    finding = [_escaped_line(line) for line in stands_out(diff.explanation)]
     parts = [
         f"**{escaped(diff.question.ref.name)}** · {escaped(headline(diff, is_pending=is_pending))}",
         *(["", *(f"- {line}" for line in finding)] if finding else []),

@@ -18,7 +18,6 @@ from app.changes.text import (
     METADATA_CHANGES,
     commit_columns,
     exactness_text,
-    findings,
     headline,
     metadata_changes,
     progress_text,
@@ -43,6 +42,7 @@ from app.cli.output import (
 )
 from app.cli.rows import ending_of, write_file
 from app.cli.store import found_on_host
+from app.ui.view.explanation import looked_in, stands_out
 from backend.cells import row_cells
 from backend.changes.answer import diff as compare
 from backend.changes.cache import Differences
@@ -51,7 +51,7 @@ from backend.changes.commits import feed_rows
 from backend.changes.compare import Take
 from backend.changes.host_job import DiffJobs
 from backend.changes.key import key_memory, parse_names
-from backend.changes.model import CommitChanges, DiffMethod, Question, RowChange, RowKind, Trait, VersionDiff
+from backend.changes.model import CommitChanges, DiffMethod, Hit, Question, RowChange, RowKind, Trait, VersionDiff
 from backend.format import bytes_text, count_text, things
 from backend.lake.history.history import resolve_version
 from backend.lake.lake import Lake
@@ -84,6 +84,9 @@ def diff(
     across_replace: Annotated[
         bool, typer.Option("--across-replace", help="As two tables where CREATE OR REPLACE lies in between.")
     ] = False,
+    look_in: Annotated[
+        str | None, typer.Option("--look-in", help="A table whose rows the changed ones name: what they share there.")
+    ] = None,
     shown: Annotated[int | None, typer.Option("--rows", min=0, help="Most changed rows to show.")] = None,
     output: Annotated[
         Path | None, typer.Option("--output", help="Write all changed rows (.csv, .json, .parquet) or a summary (.md).")
@@ -109,6 +112,7 @@ def diff(
         max_bytes=limits.diff_max_bytes,
         on_host=on == "host",
         across_replace=across_replace,
+        look_in=opened(look_in)[1] if look_in else None,
     )
     form = ending_of(output, (*FORMATS, "md")) if output else ""
     num_written: list[int] = []  # rows in the file: those of the last call, as another method may begin anew
@@ -259,12 +263,17 @@ def _trait_document(value: Trait) -> Document:
     return fields_of(value) | {"values": None if value.bounds else value.values}
 
 
+def _hit_document(value: Hit) -> Document:
+    return fields_of(value) | {"branches": [{"condition": each, "rows": rows} for each, rows in value.branches]}
+
+
 SHAPES: Shapes = {
     VersionDiff: _diff_document,
     TableRef: only("name", "uri"),
     CommitChanges: _commit_changes,
     RowChange: row_document,
     Trait: _trait_document,
+    Hit: _hit_document,
     Commit: only("version", "operation", "user", "job"),
     SchemaDiff: _schema_document,
     SchemaColumn: only("path", type="kind", nullable="nullable", comment="comment"),
@@ -277,7 +286,8 @@ SHAPES: Shapes = {
 
 def _print(diff: VersionDiff, shown: int) -> None:
     say(f"{diff.question.ref.name}: {headline(diff)}", style="bold")
-    for line in findings(diff):
+    look_in = diff.explanation.look_in
+    for line in (*stands_out(diff.explanation), *(looked_in(look_in) if look_in else ())):
         say(f"  {line}")
     for line in (exactness_text(diff), *diff.reasons):
         say(f"  {line}", style="dim")

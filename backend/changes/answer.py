@@ -170,8 +170,9 @@ def _by_feed(prepared: PreparedDiff, token: CancelToken, take: Take | None) -> V
     given, key = prepared.input, prepared.plan.key.columns if prepared.plan.key else ()
     feed = prepared.lake.changes(given.first.ref, given.low, given.high, columns=prepared.columns)
     changes, findings, gross = sum_up(
-        feed, key, prepared.question, token, is_reverse=given.is_reverse, take=take, limits=prepared.limits
-    )
+        feed, key, prepared.question, token, is_reverse=given.is_reverse, take=take, limits=prepared.limits,
+        premises=prepared.premises(),
+    )  # fmt: skip
     others = [method for method in prepared.plan.methods if method in BY_FILES]
     if others and (why := why_not_whole(prepared.commits, gross, given)) is not None:
         raise TableError(why, hint=f"compare by {METHOD_NAMES[others[0]]}")
@@ -202,8 +203,9 @@ def _by_duckdb_or_deltalake(
     """Read by DuckDB where it can, else, or when it refuses, by deltalake; row ids by DuckDB alone."""
     given, columns, by_ids = prepared.input, prepared.columns, pairing.by_ids
     compare = partial(
-        net_changes, pairing=pairing, question=prepared.question, token=token, take=take, limits=prepared.limits
-    )
+        net_changes, pairing=pairing, question=prepared.question, token=token, take=take, limits=prepared.limits,
+        premises=prepared.premises(),
+    )  # fmt: skip
     if by_ids or (len(columns) <= prepared.limits.many_columns and why_not_by_duckdb(given, columns) is None):
         (first, only_first), (second, only_second) = given.states()
         local_files = prepared.lake.local_files

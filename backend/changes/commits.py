@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from backend.changes.changed_rows import Pairing
 from backend.changes.compare import SIGN, Take, net_changes
 from backend.changes.explain import Findings
-from backend.changes.model import CommitChanges, Limits, NetCounts, Question, RowChanges
+from backend.changes.model import CommitChanges, Limits, NetCounts, Premises, Question, RowChanges
 from backend.changes.read import DiffInput
 from backend.errors import DiffError, LakehouseError
 from backend.lake.history.change_feed import Arrival
@@ -98,6 +98,7 @@ def sum_up(
     is_reverse: bool = False,
     take: Take | None = None,
     limits: Limits = Limits(),
+    premises: Premises = Premises(),
 ) -> tuple[RowChanges, Findings, FeedCounts]:
     """What the feed comes to, read once; `key` names columns of it. `is_reverse`: what undoing it all would change.
 
@@ -108,7 +109,7 @@ def sum_up(
     gross: FeedCounts = Counter()
     sign = -1 if is_reverse else 1
     signed, pairing = (lambda _: _signed(reader, columns, gross, sign)), Pairing(columns, key)
-    changes, findings = net_changes(signed, pairing, question, token, take=take, limits=limits)
+    changes, findings = net_changes(signed, pairing, question, token, take=take, limits=limits, premises=premises)
     if not key:
         changes = replace(changes, net=net_without_key(changes.net, gross))
     return changes, findings, gross

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from backend.changes.changed_rows import APART, ChangedBatches, Changes, Pairing, RowBucket, changed_batches, fetch_rows
 from backend.changes.explain import Findings, find
-from backend.changes.model import Limits, Question, RowChanges
+from backend.changes.model import Limits, Premises, Question, RowChanges
 from backend.errors import QueryError
 from backend.sql.filters import find_matching
 from backend.sql.session import CancelToken, Connection, ended_within, pairs_joined, row_errors, session
@@ -37,9 +37,10 @@ def net_changes(
     *,
     take: Take | None = None,
     limits: Limits = Limits(),
+    premises: Premises = Premises(),
 ) -> tuple[RowChanges, Findings]:
-    """The rows that differ, and what stands out among all of them; `token.rows_total` is how many there are to compare,
-    where that is known.
+    """The rows that differ, and what stands out among all of them beyond the `premises`; `token.rows_total` is how many
+    there are to compare, where that is known.
 
     Raises `DiffError`, `Stopped`, `QueryError` for a condition, and what reading the rows raises.
     """
@@ -53,7 +54,7 @@ def net_changes(
             first = fetch_rows(changes, buckets, question.row_limit, is_filtered=question.where is not None)
         findings: list[Findings] = []
         with suppress(QueryError), row_errors():  # values that cannot be reckoned with: the answer stands without it
-            ended_within(token, lambda: findings.append(find(changes, buckets, first)))
+            ended_within(token, lambda: findings.append(find(changes, buckets, first, premises)))
         if take is not None:
             token.check()  # a file holds all rows
             take(

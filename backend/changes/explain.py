@@ -7,33 +7,39 @@ What chance could have made is not said. All of its SQL is here, over the tables
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any
 
 import pyarrow as pa
 
 from backend.cells import cells
-from backend.changes.changed_rows import Changes, RowBucket
+from backend.changes.changed_rows import Changes, Pairing, RowBucket
 from backend.changes.model import (
     Alteration,
     Common,
     Effect,
     Explanation,
+    Hit,
+    Limits,
     Population,
+    Premises,
     RowChanges,
     RowKind,
     Trait,
 )
-from backend.sql.session import CancelToken, Connection, session
-from backend.sql.values import quoted_text
+from backend.errors import QueryError
+from backend.sql.expression import check_row_condition, conjuncts, source_of
+from backend.sql.session import Connection, row_errors
+from backend.sql.values import quoted_name, quoted_text
 
 LEAST_ROWS, MOST_ROWS = 6, 5_000_000  # fewer changed rows speak for themselves, of more nothing is said
 _MOST_ONE_SIDED = 4_000_000  # values of rows that came and went
 _SAMPLE, _MOST_COLUMNS, _MOST_TOUCHED = 4_096, 100, 12
-_MOST_VALUES, _MOST_TRAITS = 3, 4
+_MOST_VALUES, _MOST_TRAITS, _MOST_BRANCHES = 3, 4, 60
 _MOST_CONDITIONS, _MOST_ALTERED = 20, 3  # of three kinds and of what was done to three columns: a bit of 128 each
 _LEAST_SHARE, _LEAST_LIFT = 0.9, 2.0  # so many of the changed rows, so much more often than in the table
 _PROPOSED_SHARE = 0.85  # of the sample
@@ -110,6 +116,8 @@ class Findings:
     done: tuple[Alteration, ...] = ()
     groups: tuple[Group, ...] = ()
     inserted: OneSided | None = None
+    hit: Hit | None = None
+    joined: pa.Table | None = None  # `kind`, the values of columns that name rows of another table (k0 …) and `n`
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -117,17 +125,55 @@ class Findings:
         return tuple(dict.fromkeys(each.column for group in self.groups for each in group.conditions))
 
 
-def find(changes: Changes, buckets: Mapping[str, RowBucket], page: RowChanges) -> Findings:
+def find(changes: Changes, buckets: Mapping[str, RowBucket], page: RowChanges, premises: Premises) -> Findings:
     """What stands out among the changed rows; `page` has the cells that updates touch."""
+    inserted, hit = _one_sided(changes, buckets), _hit(changes, buckets, premises)
     if sum(bucket.added + bucket.removed for bucket in buckets.values()) > MOST_ROWS:
-        return Findings(inserted=_one_sided(changes, buckets))
+        return Findings(inserted=inserted, hit=hit)
+    joined = None
+    if premises.joins and (queries := [*_queries(changes, buckets)]):
+        keys = ", ".join(f"c{changes.pairing.columns.index(name)} AS k{i}" for i, name in enumerate(premises.joins))
+        each = (f"SELECT '{kind}' AS kind, {keys}, n FROM ({query})" for kind, query in queries)
+        joined = changes.connection.sql(" UNION ALL ".join(each)).to_arrow_table()
     updates = buckets["update"].keys if "update" in buckets else 0
     altered = list(_alterations(changes, page, updates)) if updates >= LEAST_ROWS else []
-    groups = [_group(changes, kind, query) for kind, query in _queries(changes, buckets)]
+    groups = [_group(changes, kind, query, premises) for kind, query in _queries(changes, buckets)]
     some = [each for each in altered if LEAST_ROWS <= each[0].rows < _LEAST_SHARE * updates]
-    groups += [_altered_group(changes, alteration, where) for alteration, where in some[:_MOST_ALTERED]]
+    groups += [_altered_group(changes, alteration, where, premises) for alteration, where in some[:_MOST_ALTERED]]
     done = tuple(each for each, _ in altered if each.rows >= _LEAST_SHARE * each.changed)
-    return Findings(done, tuple(group for group in groups if group.conditions), _one_sided(changes, buckets))
+    return Findings(done, tuple(group for group in groups if group.conditions), inserted, hit, joined)
+
+
+def _hit(changes: Changes, buckets: Mapping[str, RowBucket], premises: Premises) -> Hit | None:
+    """How many of the rows as they were satisfy which branch of the condition; None where it has one alone, or where
+    some satisfy none: then its writer read it otherwise."""
+    columns = changes.pairing.columns
+    names = ", ".join(f"c{i}" for i in range(len(columns)))
+    rows = [f"SELECT {names}, -n AS n FROM ({changes.one_sided[e]}) WHERE n < 0" for e in buckets if e != "update"]
+    rows += [_before(changes)] if "update" in buckets else []
+    with suppress(QueryError), row_errors():  # not in DuckDB's words, or on columns that are not compared
+        condition = check_row_condition(premises.predicate, columns)
+        ors = (part for part in conjuncts(condition.tree) if part["type"] == "CONJUNCTION_OR")
+        texts = [source_of(each, condition.text) for part in islice(ors, 1) for each in _branches(part)]
+        if not rows or not 0 < len(texts) <= _MOST_BRANCHES:
+            return None
+        branches = [f"(\n{check_row_condition(text, columns).text}\n)" for text in texts]
+        weight = "_" * (1 + max(map(len, condition.columns)))
+        named = ", ".join(f"c{columns.index(name)} AS {quoted_name(name)}" for name in condition.columns)
+        query = f"SELECT {named}, n AS {weight} FROM ({' UNION ALL '.join(rows)})"
+        masks = _masks(changes.connection, query, weight, branches)
+        if masks and not masks.get(0):
+            counts = [having(masks, 1 << i) for i in range(len(branches))]
+            overlap = sum(count for mask, count in masks.items() if mask.bit_count() > 1)
+            return Hit(premises.operation, sum(masks.values()), tuple(zip(texts, counts, strict=True)), overlap)
+    return None
+
+
+def _branches(condition: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The parts of a condition of which one has to be true."""
+    if condition["type"] != "CONJUNCTION_OR":
+        return [condition]
+    return [branch for part in condition["children"] for branch in _branches(part)]
 
 
 def _one_sided(changes: Changes, buckets: Mapping[str, RowBucket]) -> OneSided | None:
@@ -147,15 +193,12 @@ def _one_sided(changes: Changes, buckets: Mapping[str, RowBucket]) -> OneSided |
     return OneSided(changes.pairing.columns, key, inserted, rows) if inserted else None
 
 
-def hold_against(
-    findings: Findings, rows: Callable[[Connection], str], token: CancelToken
-) -> tuple[int, tuple[Mapping[int, int], ...]]:
-    """How many rows there are, and how many satisfy which conditions of each group; `rows` gives a query for them,
+def hold_against(findings: Findings, connection: Connection, rows: str) -> tuple[int, tuple[Mapping[int, int], ...]]:
+    """How many rows there are, and how many satisfy which conditions of each group; `rows` is a query for them,
     with c0, c1 … as `findings.columns` names them."""
     names = {column: f"c{i}" for i, column in enumerate(findings.columns)}
     asked = [each.sql(names[each.column]) for group in findings.groups for each in group.conditions]
-    with session(token) as connection:
-        found = _masks(connection, rows(connection), "1", asked)
+    found = _masks(connection, rows, "1", asked)
     masks, first = [], 0
     for group in findings.groups:
         mine, width = Counter[int](), len(group.conditions)
@@ -166,12 +209,19 @@ def hold_against(
     return sum(found.values()), tuple(masks)
 
 
+def joined_groups(connection: Connection, columns: Sequence[str], rows: Mapping[RowKind, str]) -> Findings:
+    """What the rows of another table that changed ones name have in common: c0 … as `columns`, and `n`."""
+    changes = Changes(connection, Pairing(tuple(columns)), "", {}, 0.0, Limits())
+    groups = (_group(changes, kind, query, Premises()) for kind, query in rows.items())
+    return Findings(groups=tuple(group for group in groups if group.conditions))
+
+
 def explain(findings: Findings, population: Population, masks: Sequence[Mapping[int, int]]) -> Explanation:
     """What is worth a sentence; `masks` are those of the population."""
     found = (_common(group, population.rows, mine) for group, mine in zip(findings.groups, masks, strict=True))
     common = tuple(each for each in found if each is not None)
     rarer = tuple(each.done for each in common if each.done is not None and each.done not in findings.done)
-    return Explanation((*findings.done, *rarer), common, population if common else None)
+    return Explanation((*findings.done, *rarer), common, population if common else None, hit=findings.hit)
 
 
 # what they have in common --------------------------------------------------------------------------------------------
@@ -194,18 +244,19 @@ def _before(changes: Changes, where: str = "true") -> str:
     return f"SELECT {values}, 1 AS n FROM ({changes.pairs}) WHERE {where}"
 
 
-def _altered_group(changes: Changes, done: Alteration, where: str) -> Group:
-    group = _group(changes, RowKind.UPDATE, _before(changes, where))
+def _altered_group(changes: Changes, done: Alteration, where: str, premises: Premises) -> Group:
+    group = _group(changes, RowKind.UPDATE, _before(changes, where), premises)
     if not group.conditions:
         return group
     asked = [each.sql(f"c{each.number}") for each in group.conditions]
     return replace(group, done=done, beside=_masks(changes.connection, _before(changes, f"NOT ({where})"), "n", asked))
 
 
-def _group(changes: Changes, kind: RowKind, query: str) -> Group:
-    connection = changes.connection
+def _group(changes: Changes, kind: RowKind, query: str, premises: Premises) -> Group:
+    connection, asked = changes.connection, premises.columns(kind)
     types = [str(row[1]) for row in connection.execute(f"DESCRIBE {query}").fetchall()[:-1]]
-    flat = [i for i, each in enumerate(types) if _is_flat(each)][:_MOST_COLUMNS]
+    new = [name not in asked for name in changes.pairing.columns]
+    flat = [i for i, each in enumerate(types) if _is_flat(each) and new[i]][:_MOST_COLUMNS]
     connection.execute(f"CREATE OR REPLACE TEMP TABLE sample AS {_sampled(query)}")
     few = _few_values(changes, flat)
     conditions = [each for number in few for each in _value_sets(changes, query, number, types[number])]

@@ -99,6 +99,7 @@ def job_request(prepared: PreparedDiff, *, actor: Actor, reason: str, time_limit
         columns=prepared.columns,
         max_bytes=None,
         on_host=True,
+        look_in=None,
         table_ids=(prepared.input.first.metadata.id, prepared.input.second.metadata.id),
     )
     text = question_text(alike)
@@ -161,7 +162,10 @@ def _explanation(prepared: PreparedDiff, summary: DiffSummary, changed: pa.Table
         sides.append(pa.Table.from_struct_array(there[side]).append_column(SIGN.name, signs))
     signed, token = pa.concat_tables(sides), CancelToken()
     all_rows = replace(prepared.question, row_limit=0, where=None)
-    _, findings = net_changes(lambda _: signed.to_reader(), summary.pairing, all_rows, token, limits=prepared.limits)
+    _, findings = net_changes(
+        lambda _: signed.to_reader(), summary.pairing, all_rows, token, limits=prepared.limits,
+        premises=prepared.premises(),
+    )  # fmt: skip
     return explained(prepared, findings, token, reads_apart=False)
 
 

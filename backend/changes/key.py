@@ -6,7 +6,7 @@ harm.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from backend.lake.table.schema import readable_names, spelled
 
 _MOST_TABLES = 1_000  # whose key is remembered
 PROPERTY = "weir.primaryKey"
+NESTED = ("struct", "array", "map", "variant")
 
 _ID = re.compile(r"(?:.*_)?(?:id|uuid|guid|key)|.*[a-z0-9](?:Id|ID|Key)", re.DOTALL)
 _NAME = r"(?:`[^`]+`|\"[^\"]+\"|[A-Za-z_]\w*)(?:#\d+L?)?"
@@ -58,6 +59,16 @@ def choose_key(
 def likely_keys(columns: Iterable[str]) -> list[str]:
     """Columns that are called as ids are: each may name a row, or another table's."""
     return [name for name in columns if _ID.fullmatch(name)]
+
+
+def join_columns(
+    columns: Mapping[str, str], others: Mapping[str, str], properties: Mapping[str, str]
+) -> tuple[str, ...]:
+    """The columns by which rows name rows of another table, in both by name and type: its declared key, and what is
+    called as ids are. `properties`: of the other one."""
+    same = [n for n, kind in columns.items() if others.get(n) == kind and not kind.startswith(NESTED)]
+    likely = {*likely_keys(same), *parse_names(properties.get(PROPERTY, ""))}
+    return tuple(name for name in same if name in likely)
 
 
 def parse_names(text: str) -> tuple[str, ...]:

@@ -200,6 +200,35 @@ class Common:
 
 
 @dataclass(frozen=True, slots=True)
+class Hit:
+    """The rows that a DELETE or UPDATE of several conditions took or changed: of `of` rows so many satisfy each of the
+    `branches` of its OR (SQL), and `overlap` more than one."""
+
+    operation: str
+    of: int
+    branches: tuple[tuple[str, int], ...]
+    overlap: int
+
+
+@dataclass(frozen=True, slots=True)
+class Premises:
+    """What is known of changed rows before they are looked at, so that it is no finding: columns that the question's
+    filter names, and those by which the only `operation` (DELETE, UPDATE) in between chose its rows; its `predicate` as
+    DuckDB reads it, empty where rows of it may be filtered out. `joins`: columns that may name rows of a table to look
+    in."""
+
+    filtered: frozenset[str] = frozenset()
+    chosen: frozenset[str] = frozenset()
+    operation: str = ""
+    predicate: str = ""
+    joins: tuple[str, ...] = ()
+
+    def columns(self, kind: RowKind) -> frozenset[str]:
+        """Those of which rows changed in this way say nothing: a condition is on rows as they were."""
+        return self.filtered if kind is RowKind.INSERT else self.filtered | self.chosen
+
+
+@dataclass(frozen=True, slots=True)
 class Population:
     """The rows that changed ones are held against: those of a version, or of the files that only it has."""
 
@@ -209,11 +238,27 @@ class Population:
 
 
 @dataclass(frozen=True, slots=True)
+class LookIn:
+    """What changed rows share in another `table` (its columns as table.column): of `of` such rows `found` name one row
+    there `by` a column. `population`: the rows of the first state that name one. `reason`: why it was not looked."""
+
+    table: str
+    version: int
+    by: str = ""
+    of: int = 0
+    found: int = 0
+    common: tuple[Common, ...] = ()
+    population: Population | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Repeats:
     """Of the `of` inserted rows, `rows` have a `key` that the first state (`version`) holds already (without a key: are
-    there already), and `copies` of them equal such a row in every column; None where that is not known. `keys` are in
-    more than one row of the second state: `listed` are the first of them, each with how many rows. `written_by`: the
-    commits whose files hold the rows of the first state; empty where not known."""
+    there already, but for columns that another load of them has for itself), and `copies` of them equal such a row in
+    every column; None where that is not known. `differs`: how many of the rows no such row equals in which column.
+    `keys` are in more than one row of the second state: `listed` are the first of them, each with how many rows.
+    `written_by`: the commits whose files hold the rows of the first state; empty where not known."""
 
     version: int
     of: int
@@ -223,6 +268,7 @@ class Repeats:
     key: tuple[str, ...] = ()
     listed: tuple[tuple[Mapping[str, Any], int], ...] = ()
     written_by: tuple[Commit, ...] = ()
+    differs: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_by_chance(self) -> bool:
@@ -238,6 +284,8 @@ class Explanation:
     common: tuple[Common, ...] = ()
     population: Population | None = None
     repeats: Repeats | None = None
+    hit: Hit | None = None
+    look_in: LookIn | None = None
 
     @property
     def trait_columns(self) -> set[str]:

@@ -6,12 +6,13 @@ order of merit.
 """
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow.compute as pc
 
-from backend.changes.key import choose_key
+from backend.changes.key import PROPERTY, choose_key, join_columns, likely_keys
 from backend.changes.model import (
     CommitChanges,
     DiffMethod,
@@ -20,6 +21,7 @@ from backend.changes.model import (
     KeySource,
     Limits,
     LogChanges,
+    Premises,
     Question,
 )
 from backend.changes.read import (
@@ -30,14 +32,15 @@ from backend.changes.read import (
     why_no_row_ids,
     why_not_by_duckdb,
 )
-from backend.errors import DiffColumnError, DiffError, LakehouseError
+from backend.errors import DiffColumnError, DiffError, LakehouseError, QueryError
 from backend.format import bytes_text
 from backend.lake.files.clustering import declared_clustering
+from backend.lake.history.history import predicate_text
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, Snapshot
 from backend.lake.table.metadata_diff import diff_properties, diff_schemas
-from backend.lake.table.schema import spelled
-from backend.sql.expression import check_row_condition
+from backend.lake.table.schema import column_types, spelled
+from backend.sql.expression import check_row_condition, read_expression
 from backend.sql.session import open_ahead
 
 _KEY_HISTORY = 200  # commits looked through for MERGE predicates
@@ -208,6 +211,28 @@ class PreparedDiff:
     log: LogChanges
     commits: tuple[CommitChanges, ...]
     limits: Limits = Limits()
+    look_in: Snapshot | None = None
+    joins: tuple[str, ...] = ()  # columns of changed rows that may name rows of the table to look in
+
+    def premises(self) -> Premises:
+        """What the question and the only commit that changed rows say of them."""
+        filtered, chosen, predicate = self._named(self.question.where or ""), frozenset[str](), ""
+        moved = [each.commit for each in self.commits if each.commit.may_change_rows]
+        operation = (moved[0].operation or "").upper() if len(moved) == 1 else ""
+        if operation in ("DELETE", "UPDATE"):
+            predicate = _predicate_sql(moved[0])
+            chosen = self._named(predicate)
+        if self.input.is_reverse:  # its rows come back
+            return Premises(filtered | chosen, joins=self.joins)
+        return Premises(filtered, chosen, operation, "" if self.question.where else predicate, self.joins)
+
+    def _named(self, condition: str) -> frozenset[str]:
+        """The columns of a condition; of one in other words than DuckDB's, those whose names stand in it."""
+        try:
+            return frozenset(read_expression(condition, self.columns).columns)
+        except QueryError:
+            words = _WORD.findall(condition.lower())
+            return frozenset(n for n in self.columns if (own := set(_WORD.findall(n.lower()))) and own <= {*words})
 
 
 def prepare(lake: Lake, question: Question, *, limits: Limits = Limits()) -> PreparedDiff:
@@ -228,7 +253,34 @@ def prepare(lake: Lake, question: Question, *, limits: Limits = Limits()) -> Pre
     if given.first.ref == given.second.ref and given.low < given.high:
         commits = lake.history(given.first.ref, starting_version=given.low + 1, ending_version=given.high)
     reported = tuple(CommitChanges.reported(commit) for commit in commits)
-    return PreparedDiff(lake, question, plan, given, names, _log_changes(given, plan), reported, limits)
+    look_in, joins = lake.snapshot(question.look_in) if question.look_in else None, tuple[str, ...]()
+    if look_in is not None:
+        other, own = (column_types(each.metadata.schema_json) for each in (look_in, given.newer))
+        joins = join_columns({name: own[name] for name in names}, other, look_in.metadata.configuration)
+        if not joins or look_in.ref == question.ref:
+            hint = f"look in a table with one of its keys, such as {', '.join(likely_keys(names)[:3]) or PROPERTY}"
+            raise DiffError(f"no column of {question.ref.name} names rows of {look_in.ref.name}", hint=hint)
+    log = _log_changes(given, plan)
+    return PreparedDiff(lake, question, plan, given, names, log, reported, limits, look_in, joins)
+
+
+_WORD = re.compile(r"\w+")
+_PLAIN = r"(?!null\b)[^()#':\"]+?"  # a value as a plan of Spark's shows it; with a time in it, in whatever zone
+_COMPARED = re.compile(rf"([<>=]) ({_PLAIN})(?=\)| AND | OR |\"?\]|$)")
+_LISTED = re.compile(r"\bIN \(([^()#': \"]+)\)")
+_NULL_CALL = re.compile(r"\bis(not)?null\(([^()]*)\)")
+
+
+def _predicate_sql(commit: Commit) -> str:
+    """The condition of a DELETE or UPDATE as DuckDB reads it. Spark writes that of its plan, without quotes around
+    values: what is read wrongly here no row satisfies."""
+    written = str(commit.parameters.get("predicate") or "")
+    if re.search(r"#\d", written):
+        written = _COMPARED.sub(r"\1 '\2'", written)
+        written = _LISTED.sub(lambda listed: "IN ('{}')".format("', '".join(listed[1].split(","))), written)
+        written = _NULL_CALL.sub(lambda call: f"({call[2]} IS {'NOT ' if call[1] else ''}NULL)", written)
+        written = written.replace("<=>", "IS NOT DISTINCT FROM")
+    return predicate_text(replace(commit, parameters={"predicate": written})).replace("`", '"')
 
 
 def _key(lake: Lake, snapshot: Snapshot, question: Question) -> tuple[KeyChoice | None, tuple[str, ...]]:

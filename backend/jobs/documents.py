@@ -62,6 +62,7 @@ class Question:
     (None: the best). At most `row_limit` changed rows come back. At most `max_bytes` of data files are read here,
     unless a method is named; the stream host (`on_host`) reads any amount. `table_ids` tell tables under one path
     apart; where the table was replaced between the two versions, they are compared `across_replace` as two tables.
+    `look_in`: what changed rows share is asked of the rows of this table too that they name.
     """
 
     ref: TableRef
@@ -79,6 +80,7 @@ class Question:
     on_host: bool = False
     table_ids: tuple[str, ...] = ()
     across_replace: bool = False
+    look_in: TableRef | None = None
 
 
 def question_text(question: Question) -> str:

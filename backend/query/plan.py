@@ -25,6 +25,8 @@ from backend.query.views import Columns, World, lake_view, table_view
 from backend.sql.filters import pruning_filter
 from backend.times import Clock, parse_time
 
+_MOST_COMMITS = 100  # looked through for the only one that changed rows
+
 LEAST_CPU_S = 8.0
 
 
@@ -200,7 +202,7 @@ def _columns(snapshot: Snapshot, wanted: Columns) -> tuple[str, ...]:
 
 def _changes(world: World, source: Source, ref: TableRef, clock: Clock) -> TableRead:
     """What the commits after the first version, up to the second, changed: by the change feed, or where it does not
-    cover them the rows that only one of both versions has, whose commit is known where there is one alone."""
+    cover them the rows that only one of both versions has, whose commit is known where one alone changed rows."""
     lake = world.lake
     first, last = (resolve_version(lake, ref, text, clock) for text in source.arguments)
     if first >= last:
@@ -216,5 +218,8 @@ def _changes(world: World, source: Source, ref: TableRef, clock: Clock) -> Table
     older, every = lake.snapshot(ref, first), _columns(newer, None)
     before = partial(lake.read_files, older, files.only_first, columns=every, as_of=newer)
     rows = partial(lake.read_files, newer, files.only_second, columns=every)
-    commits = lake.history(ref, starting_version=last, ending_version=last) if last - first == 1 else []
-    return made(rows, before=before, commit=commits[0] if commits else None)
+    between = (
+        lake.history(ref, starting_version=first + 1, ending_version=last) if last - first <= _MOST_COMMITS else []
+    )
+    moved = [commit for commit in between if commit.may_change_rows]
+    return made(rows, before=before, commit=moved[0] if len(moved) == 1 else None)

@@ -130,9 +130,14 @@ def position_of(node: Mapping[str, Any], text: str) -> int | None:
 
 
 def source_of(node: Mapping[str, Any], text: str) -> str:
-    """A node as it was written; empty where the parser does not say where it is."""
-    start, length = (int(node.get(key) or 0) for key in ("query_location", "query_location_length"))
-    return f"{_BEFORE}{text}".encode()[start : start + length].decode(errors="ignore")
+    """A node as it was written, what stands before its operator too; empty where the parser does not say where."""
+    places = [
+        (int(n["query_location"]), int(n.get("query_location_length") or 0))
+        for n in nodes(node)
+        if position_of(n, text) is not None
+    ]
+    start, end = min((at for at, _ in places), default=0), max((at + length for at, length in places), default=0)
+    return f"{_BEFORE}{text}".encode()[start:end].decode(errors="ignore")
 
 
 def _position(text: str, location: int) -> int:

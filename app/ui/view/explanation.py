@@ -4,9 +4,7 @@ Rule: pure, and free of pandas, which the terminal does without. What is not kno
 has its count, and names what the rows are held against.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -16,6 +14,8 @@ from backend.changes.model import (
     Common,
     Effect,
     Explanation,
+    Hit,
+    LookIn,
     NetCounts,
     Population,
     Repeats,
@@ -27,7 +27,7 @@ from backend.lake.model import Commit
 from backend.sql.values import json_value
 
 _KINDS = {RowKind.UPDATE: "updated row", RowKind.INSERT: "inserted row", RowKind.DELETE: "deleted row"}
-_MOST_VALUE = 40
+_MOST_VALUE, _MOST_CONDITION, _MOST_BRANCHES, _MOST_COLUMNS = 40, 80, 6, 4
 _MOST_WRITERS = 3
 _MOST_WHOLE = 2  # rows with all of their columns in one sentence
 
@@ -67,10 +67,9 @@ def gross_text(commits: Iterable[CommitChanges]) -> str:
 # what stands out ------------------------------------------------------------------------------------------------------
 
 
-def stands_out(found: Explanation, where: str | None = None) -> list[str]:
+def stands_out(found: Explanation) -> list[str]:
     """The first of it in short, "All 28 updates multiplied `amount` by 100; all have `country` = ES.", then what else
-    is known; empty where nothing stands out. `where`: the filter that chose the rows, which is not repeated."""
-    found = _beside(found, where)
+    is known; empty where nothing stands out."""
     lines = explained(found)
     if not found.done or (found.repeats is not None and not found.repeats.is_by_chance):
         return lines
@@ -89,24 +88,33 @@ def explained(found: Explanation) -> list[str]:
     for each in found.done:
         causes = [] if population is None else [_common(c, population) for c in found.common if c.done == each]
         sentences.append(" ".join((f"{_altered(each)}.", *causes)))
+    sentences += [] if found.hit is None else [f"{_hit(found.hit)}."]
     if population is not None:
-        sentences += [_common(common, population) for common in found.common if common.done is None]
+        own = set(found.repeats.differs) if found.repeats else set()  # told with the rows that were there already
+        others = [each for each in found.common if each.done is None and not own >= {t.column for t in each.traits}]
+        sentences += [_common(each, population) for each in others]
     return sentences
 
 
-def _beside(found: Explanation, where: str | None) -> Explanation:
-    """Without traits of the columns that a filter names: its rows have them because it asks for them."""
+def looked_in(found: LookIn) -> list[str]:
+    """How many changed rows name a row of the other table, and what those share."""
+    where = f"`{found.table}` v{found.version}"
+    if found.reason:
+        return [f"Not looked in {where}: {found.reason}."]
+    are = f"{found.found:,} of {things(found.of, 'changed row')} have one row in {where} by `{found.by}`."
+    if found.population is None or not found.common:
+        return [are, "They share nothing there that other rows have not."]
+    return [are, *(_common(each, found.population, " found there") for each in found.common)]
 
-    def is_asked(trait: Trait) -> bool:
-        return bool(where and re.search(rf"(?<!\w){re.escape(trait.column)}(?!\w)", where, re.IGNORECASE))
 
-    common: list[Common] = []
-    for each in found.common:
-        if any(map(is_asked, each.traits)):  # the others are counted each by itself
-            common += [replace(each, traits=(t,), rows=t.rows, others=t.others) for t in each.traits if not is_asked(t)]
-        else:
-            common.append(each)
-    return replace(found, common=tuple(common))
+def _hit(found: Hit) -> str:
+    """ "The DELETE took 4,843 rows: `status = 'x'` 4,580, `email IS NULL` 300, both 37"."""
+    parts = [f"`{cut(condition, _MOST_CONDITION)}` {rows:,}" for condition, rows in found.branches[:_MOST_BRANCHES]]
+    left = len(found.branches) - len(parts)
+    parts += [f"{left:,} more conditions"] if left else []
+    more = "both" if len(found.branches) == 2 else "more than one of them"
+    did = "took" if found.operation == "DELETE" else "changed"
+    return f"The {found.operation} {did} {things(found.of, 'row')}: {', '.join(parts)}, {more} {found.overlap:,}"
 
 
 def _altered(each: Alteration) -> str:
@@ -152,8 +160,8 @@ def _traits(found: Common) -> str:
     return ", ".join(trait_text(trait) for trait in found.traits)
 
 
-def _claim(found: Common) -> str:
-    of = things(found.of, _KINDS[found.kind])
+def _claim(found: Common, there: str) -> str:
+    of = things(found.of, _KINDS[found.kind]) + there
     if found.done:
         who = f"All {found.of:,} of them" if found.rows == found.of else f"{found.rows:,} of these {found.of:,} updates"
     else:
@@ -161,15 +169,16 @@ def _claim(found: Common) -> str:
     return f"{who} have {_traits(found)}"
 
 
-def _common(found: Common, population: Population) -> str:
+def _common(found: Common, population: Population, there: str = "") -> str:
     table = f"v{population.version}" if population.is_whole else f"the compared files of v{population.version}"
+    table += there
     if not found.others:
-        return f"{_claim(found)}; none of the {things(population.rows, 'row')} of {table} has."
+        return f"{_claim(found, there)}; none of the {things(population.rows, 'row')} of {table} has."
     share = percent(found.rows / found.of)
     against = f"{share} against {percent(found.others / population.rows)} of the rows of {table}"
     counts = f"{found.others:,} of {population.rows:,}"
     is_all = found.kind is not RowKind.INSERT and found.others == found.rows == found.of
-    return f"{_claim(found)}: {against} ({counts}).{' No other row has all of this.' if is_all else ''}"
+    return f"{_claim(found, there)}: {against} ({counts}).{' No other row has all of this.' if is_all else ''}"
 
 
 def _repeats(found: Repeats) -> Iterator[str]:
@@ -179,16 +188,29 @@ def _repeats(found: Repeats) -> Iterator[str]:
         return
     all_of = f"All {inserted}" if found.of > 1 else "The inserted row"
     who = all_of if found.rows == found.of else f"{found.rows:,} of the {inserted}"
-    alike = ""
-    if found.key and found.copies:
+    alike, known_by, wrote, differs = (
+        "",
+        f" by {key}" if found.key else " in every column",
+        "",
+        [*found.differs.items()],
+    )
+    names = ", ".join(f"`{name}`" for name, _ in differs[:_MOST_COLUMNS])
+    names += f" and {len(differs) - _MOST_COLUMNS:,} more" if len(differs) > _MOST_COLUMNS else ""
+    if not found.key:
+        known_by += f" but {names}" if differs else ""
+    elif found.copies:
         some = "" if found.copies == found.rows else f"{found.copies:,} of them "
         alike = f"; {some}{'an exact copy' if found.copies == 1 else 'exact copies'}"
-    known_by = f" by {key}" if found.key else " in every column"
-    yield f"{who} {_was(found.rows)} there already at v{found.version}{known_by}{alike}."
+    if found.key and differs and all(count == found.rows for _, count in differs):
+        alike += f"; only {names} {'differs' if len(differs) == 1 else 'differ'}"
+    elif found.key and differs:
+        alike += "; " + ", ".join(f"`{name}` differs in {count:,}" for name, count in differs[:_MOST_COLUMNS])
+        alike += f", {len(differs) - _MOST_COLUMNS:,} more columns in some" if len(differs) > _MOST_COLUMNS else ""
     if found.written_by:
         left = len(found.written_by) - _MOST_WRITERS
         writers = " and ".join(_writer(commit) for commit in found.written_by[:_MOST_WRITERS])
-        yield f"The files that hold them there were written by {writers}{f' and {left:,} more' if left > 0 else ''}."
+        wrote = f", in files of {writers}{f' and {left:,} more' if left > 0 else ''}"
+    yield f"{who} {_was(found.rows)} there already at v{found.version}{known_by}{wrote}{alike}."
     if found.keys:
         listed = found.listed[: None if found.key else _MOST_WHOLE]
         each = "; ".join(f"{_key(values)} in {things(rows, 'row')}" for values, rows in listed)

@@ -165,6 +165,20 @@ def test_diff_by_a_named_method_a_condition_and_with_another_table(weir: Weir, p
     assert near.document["net"]["inserted"] == 1
 
 
+def test_what_changed_rows_share_in_another_table_is_asked_by_an_option(weir: Weir, plain: Path, home: Path) -> None:
+    builders.write(home / "lake" / "kinds", {"id": range(40), "kind": ["new" if n >= 20 else "old" for n in range(40)]})
+    builders.write(plain, {"id": list(range(3, 20)), "v": [1.0] * 17})
+    builders.write(plain, {"id": list(range(20, 40)), "v": [1.0] * 20})
+    asked = ("diff", "plain", "--from", "3", "--to", "4", "--key", "id")
+    look_in = weir(*asked, "--look-in", "kinds", "--json").document["explanation"]["look_in"]
+    assert (look_in["table"], look_in["by"], look_in["of"], look_in["found"]) == ("kinds", "id", 20, 20)
+    (common,) = look_in["common"]
+    assert (common["of"], common["rows"], common["others"]) == (20, 20, 0) and look_in["population"]["rows"] == 19
+    assert "All 20 inserted rows found there have `kinds.kind` = new; none of" in weir(*asked, "--look-in", "kinds").out
+    refused = weir(*asked, "--look-in", "plain")
+    assert refused.code == 1 and weir(*asked, "--json").document["explanation"]["look_in"] is None
+
+
 def test_the_methods_and_formats_that_can_be_named_are_those_there_are(weir: Weir, plain: Path) -> None:
     answer = weir("diff", "plain", "--from", "0", "--to", "1", "--method", "magic")
     methods = [method.value for method in DiffMethod if method is not DiffMethod.SAME_VERSION]

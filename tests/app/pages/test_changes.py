@@ -354,7 +354,9 @@ def test_a_second_row_with_a_key_is_said_where_rows_and_where_the_key_are_shown(
     builders.write(orders, {"order_id": [2], "status": ["paid"]})
     app = changes(4, 5, key_of='{"order_id":2}')
     assert "v5: a second row with this key." in words(app)
-    assert "The inserted row was there already at v4 by `order_id`; an exact copy" in words(app)
+    assert "The inserted row was there already at v4 by `order_id`, in files of v4 (DELETE); an exact copy" in words(
+        app
+    )
     assert "`order_id` = 2 in 2 rows" in words(app)
     assert list(frame_with(app, "Version", "At", "Change")["Rows with this key"]) == ["1 → 2"]
 
@@ -374,6 +376,24 @@ def test_what_stands_out_is_the_title_without_what_the_filter_asks_for(home: Pat
     deleted = words(open_page("changes", table="payments", from_=3, to=4))
     assert "DELETE" in deleted and "`currency` =" not in deleted, "nor what a DELETE was asked for"
     assert made.changed and app.text_input(key="rows_where").placeholder == "amount < 0"
+
+
+def test_another_table_is_looked_in_where_somebody_chooses_it(home: Path) -> None:
+    numbers, lake = range(200), home / "lake"
+    builders.write(lake / "amounts", {"invoice_id": numbers, "amount": [1.5 * n for n in numbers]})
+    builders.write(lake / "invoices", {"invoice_id": numbers, "source": ["WEB" if n % 4 else "APP" for n in numbers]})
+    builders.write(lake / "other", {"amount": [1.5], "source": ["APP"]})
+    DeltaTable(str(lake / "amounts")).delete("invoice_id % 4 = 0 OR amount > 297")
+    app = open_page("changes", table="amounts", from_=0, to=1)
+    assert "The DELETE took 51 rows: `invoice_id % 4 = 0` 50, `amount > 297` 1, both 0." in plain(
+        app.subheader[0].value
+    )
+    assert app.selectbox(key="pick_look_in").options == ["invoices"], "the only table with one of its keys"
+    assert "found there" not in words(app)
+    app.selectbox(key="pick_look_in").set_value("invoices")
+    text = words(again(again(app)))
+    assert param(app, "look_in") == "invoices" and "51 of 51 changed rows have one row in `invoices` v0" in text
+    assert "50 of the 51 deleted rows found there have `invoices.source` = APP: 98 % against 25 % of the rows" in text
 
 
 # what is wrong or huge: a clear answer, a way on, no message above 500 kB --------------------------------------------

@@ -45,7 +45,7 @@ from backend.jobs.model import Job, JobKind, JobState
 from backend.jobs.results import results_lake
 from backend.lake.lake import Lake
 from backend.settings import load_settings
-from backend.sql.session import CancelToken
+from backend.sql.session import CancelToken, session
 from tests.worlds.cases import MORE, drawn
 from tests.worlds.lake import builders
 from tests.worlds.lake.diff_lakes import ByDeltalake
@@ -133,7 +133,8 @@ def found(before: pd.DataFrame, after: pd.DataFrame, query: Asked = BY_ID) -> tu
 
     if not findings.groups:
         return changes, Explanation(findings.done)
-    total, masks = hold_against(findings, beside, CancelToken())
+    with session(CancelToken()) as connection:
+        total, masks = hold_against(findings, connection, beside(connection))
     return changes, explain(findings, Population(0, total, True), masks)
 
 
@@ -594,10 +595,10 @@ def test_rows_that_were_there_are_counted_as_pandas_counts_them(
 
 def test_repeated_rows_in_words(loaded_twice: Path) -> None:
     lake = lake_at(loaded_twice)
-    who, by, repeated, *_ = explained(diff(lake, lake.find("plain"), 2, 3, key=KEY).explanation)
-    assert who == "43 of the 53 inserted rows were there already at v2 by `sku`, `site`; 40 of them exact copies."
-    writers = "v1 (WRITE, job hourly count 1) and v2 (WRITE, job hourly count 2)"
-    assert by == f"The files that hold them there were written by {writers}."
+    who, repeated, *_ = explained(diff(lake, lake.find("plain"), 2, 3, key=KEY).explanation)
+    writers = "in files of v1 (WRITE, job hourly count 1) and v2 (WRITE, job hourly count 2)"
+    copies = "40 of them exact copies; `stock` differs in 3"
+    assert who == f"43 of the 53 inserted rows were there already at v2 by `sku`, `site`, {writers}; {copies}."
     assert repeated.startswith("43 keys are there more than once afterwards: `sku` = s0, `site` = 0 in 2 rows; ")
     assert repeated.endswith("; and 33 more.")
     unread = diff(lake, lake.find("plain"), 2, 3, **asked(key=KEY, limits=Limits(values_beside=10))).explanation

@@ -244,6 +244,9 @@ def test_changes_are_the_feed_or_the_difference(root: Path, ask: Ask) -> None:
                            FROM "plain$changes"(1, 2)""")[0].values()  # fmt: skip
     (second,) = ask('SELECT timestamp AS at FROM "plain$history" WHERE version = 2')
     assert (version, at) == (2, second["at"]), "one commit alone is named"
+    DeltaTable(str(root / "plain")).optimize.z_order(["order_id"])
+    after = ask('SELECT DISTINCT _change_type AS kind, _commit_version AS v FROM "plain$changes"(2, 4)')
+    assert after == [{"kind": "delete", "v": 3}], "and one that alone changed rows"
     with pytest.raises(QueryError, match="no commit comes after v3"):
         ask('SELECT * FROM "fed$changes"(3, 1)')
 
