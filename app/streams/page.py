@@ -177,7 +177,7 @@ def stream() -> None:
         state.choose_stream(chosen)
         declaration = declared[chosen]
         st.set_page_config(page_title=f"{chosen} · Weir")
-        with st.container(horizontal=True, key="stream_links"):
+        with st.container(horizontal=True, vertical_alignment="center", key="stream_links"):
             navigation.page_link("streams", "All streams")
             st.session_state["stream_switch"] = chosen  # not bound to the URL: links could not set it then
             st.selectbox(
@@ -424,8 +424,6 @@ def _of_version(declared: StreamDeclaration, version: int) -> navigation.Params:
 
 def _declaration(status: StreamStatus) -> None:
     declared = status.declaration
-    outside = f" Writes {markdown_safe(declared.writes_to)}." if declared.outside else ""
-    st.markdown(f"{markdown_safe(declared.description)}{outside}")
     for table in filter(None, (declared.sink_table, *declared.side_tables)):
         navigation.table_link(table, f"Writes {table}")
     for table in declared.source_tables:

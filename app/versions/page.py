@@ -238,12 +238,10 @@ def _pins_of(ref: TableRef) -> list[Pin] | None:
 def _pin_button(ref: TableRef, version: int, pins: Sequence[Pin]) -> None:
     """Opens the dialog on the next full run; off where nobody may act here."""
     pin = next((pin for pin in pins if pin.version == version), None)
-    blocked = viewer.read_only_reason()
-    effect = blocked or ("VACUUM may take its files again" if pin else "Weir's VACUUM then leaves its files alone")
-    icon = ":material/keep_off:" if pin else ":material/keep:"
-    label = "Unpin…" if pin else "Pin…"
-    if st.button(label, key="pin", icon=icon, disabled=blocked is not None, help=markdown_safe(effect)):
-        dialogs.open_dialog(_PIN, _PinAsked(ref, version, pin))
+    effect = "VACUUM may take its files again" if pin else "Weir's VACUUM then leaves its files alone"
+    icon, label = (":material/keep_off:", "Unpin…") if pin else (":material/keep:", "Pin…")
+    asked, blocked = _PinAsked(ref, version, pin), viewer.read_only_reason()
+    dialogs.button(_PIN, asked, label, key="pin", icon=icon, effect=effect, blocked=blocked)
 
 
 def _pin_dialog(asked: _PinAsked) -> None:
@@ -329,7 +327,7 @@ def _column(opened: OpenTable, retention: RetentionRuns) -> Values | None:
     if not names:
         st.info("**No column has statistics.**", icon=":material/view_column:")
         return None
-    with st.container(horizontal=True, vertical_alignment="bottom", key="column_choice"):
+    with st.container(horizontal=True, key="column_choice"):
         column = st.selectbox("Column", names, key=state.COLUMN, bind="query-params")
         measure = st.segmented_control(
             "Measure", list(MEASURES), default="Nulls", required=True, key=state.MEASURE, bind="query-params"

@@ -169,7 +169,7 @@ def plan_drop(settings: Settings, latest: Snapshot, users: Users) -> ActPreview:
     risks.append("a writer that Weir does not know makes a new table here; a shallow copy that reads its files breaks")
     return ActPreview(
         TableAct(ref.uri, ref.name, latest.version, Drop()),
-        f"{ref.name}, {_amount(latest)}, is moved to {root}/{ASIDE}",
+        f"{ref.name}, {_amount(latest)}, is moved to the folder {ASIDE} of its root",
         _figures(latest),
         tuple(notes),
         tuple(risks),
