@@ -282,7 +282,7 @@ def _requeue_dialog(name: str) -> None:
 
 def _choose_rows(declared: StreamDeclaration) -> None:
     with st.form("requeue_choice", border=False):
-        where = st.text_input("Which rows", key="requeue_where", placeholder="all, or SQL over a row: amount < 0")
+        where = st.text_input("Which rows", key="requeue_where", placeholder="Empty for all; or SQL: amount < 0")
         example, help_text = "amount = abs(amount)", "One line a column: column = SQL"
         repairs = st.text_area("Repair", key="requeue_set", height=90, placeholder=example, help=help_text)
         tried = st.form_submit_button("Preview", key="requeue_try", icon=":material/visibility:")

@@ -181,13 +181,9 @@ def stream() -> None:
             navigation.page_link("streams", "All streams")
             st.session_state["stream_switch"] = chosen  # not bound to the URL: links could not set it then
             st.selectbox(
-                "Stream",
-                sorted(declared),
-                key="stream_switch",
-                label_visibility="collapsed",
-                width=260,
+                "Stream", sorted(declared), key="stream_switch", label_visibility="collapsed", width=260,
                 on_change=lambda: state.choose_stream(st.session_state["stream_switch"]),
-            )
+            )  # fmt: skip
             if table := declaration.sink_table or next(iter(declaration.source_tables), None):
                 navigation.table_link(table, "Timeline", page="timeline")
         with st.container(horizontal=True, vertical_alignment="center"):

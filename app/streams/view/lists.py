@@ -185,9 +185,10 @@ def _expectation_figures(totals: Sequence[ExpectationTotal], declared: Sequence[
     word, _ = row_expectations(totals, declared)
     failed = sum_known(total.failed for total in totals)
     checked = sum_known((failed, sum_known(total.passed for total in totals)))
-    broken = f"{things(failed, 'row')}, {percent(failed / checked)} " if failed and checked else ""
-    help_text = f"Broken by a row of the last {window}; of all checks the share that failed."
-    return [KeyFigure("Row expectations", word, help_text, note=f"{broken}in {window}")] if word else []
+    share = f": {percent(failed / checked)} of all checks" if failed and checked else ""
+    help_text = f"Broken by a row of the last {window}{share}."
+    note = f"{things(failed, 'row')} in {window}" if failed else f"in {window}"
+    return [KeyFigure("Row expectations", word, help_text, note=note)] if word else []
 
 
 def _waiting_note(backlog: Backlog) -> str:
