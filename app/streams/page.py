@@ -216,7 +216,7 @@ def _panel(name: str) -> None:
     runs = status.state not in NOT_RUNNING
     lags = stream_lags(status.declaration, points, WINDOWS_S[window])
     lags = status.backlog.lags_until(lags) if status.backlog else lags
-    shaded = " Shaded: it did not run." if (points.bins or lags) and points.outages(runs=runs) else ""
+    shaded = " Shaded: it did not run." if (points.bins or len(lags) > 1) and points.outages(runs=runs) else ""
     st.caption(f"{window_sentence(points, window=window)}{shaded}")
     with st.container(key="charts_or_none"):
         if points.bins or lags:

@@ -19,7 +19,7 @@ from app.ui.figures import chart
 from app.ui.frame import version_input
 from app.ui.lake import OpenTable
 from app.ui.table_acts import act_button, way_back
-from app.ui.view.figures import TABLE_SERIES, Series, notes, series_figure, table_points
+from app.ui.view.figures import TABLE_NUMBERS, TABLE_SERIES, Series, notes, series_figure, table_points
 from app.ui.view.words import markdown_safe, sentence
 from app.ui.work import spinner
 from app.versions import text, view
@@ -280,7 +280,7 @@ Values = tuple[Sequence[VersionValue[Any]], Series, tuple[int, int]]  # the last
 
 def _numbers(opened: OpenTable, retention: RetentionRuns) -> None:
     """The choice of a number, the number over versions, and of one that was computed every value as a list."""
-    names = [*view.TABLE_NUMBERS, COLUMN, SQL]
+    names = [*TABLE_NUMBERS, COLUMN, SQL]
     name = st.segmented_control("Number", names, default="Rows", required=True, key=state.NUMBER, bind="query-params")
     over = st.segmented_control(
         "Over", ["Time", "Versions"], default="Time", required=True, key=state.OVER, bind="query-params"
@@ -293,7 +293,7 @@ def _numbers(opened: OpenTable, retention: RetentionRuns) -> None:
         values, series, (chosen, of) = computed
         points = view.value_points(values, totals)
     else:
-        series, points = TABLE_SERIES[view.TABLE_NUMBERS[name]], table_points(totals, view.TABLE_NUMBERS[name])
+        series, points = TABLE_SERIES[TABLE_NUMBERS[name]], table_points(totals, TABLE_NUMBERS[name])
         chosen = of = len(points)
     if not points:
         return

@@ -235,7 +235,7 @@ def load_rewind(
     status = _writer(streams, users, table.ref.name)
     declared = status.declaration
     if why := why_not_stopped(status):
-        raise StreamRefusedError(f"{declared.name}: {why}")
+        raise StreamRefusedError(f"{declared.name}: {why}".replace(": it is ", " is "))
     checkpoint = read_checkpoint(folder := declared_folder(settings, declared.checkpoint_location))
     query, first = query_id(folder), asked.to_version + 1
     commits = lake.history(table.ref, starting_version=first, ending_version=asked.to_version + MOST_COMMITS)
