@@ -63,11 +63,11 @@ def _acts_list() -> None:
     if not rows:
         st.info(
             "**Nobody has acted yet.** Health offers *Optimize…*, Versions *Restore…*, Properties *Edit properties…*, "
-            "Streams *Start*.",
+            "Streams *Start…*.",
             icon=":material/build:",
         )
         return
-    with st.container(horizontal=True, vertical_alignment="bottom", key="act_filters"):
+    with st.container(horizontal=True, key="act_filters"):
         words = st.text_input(
             "Search", key=state.SEARCH, bind="query-params", live="200ms", width=280, type="search",
             placeholder="Table, stream, act, person, reason", icon=":material/search:",

@@ -18,7 +18,7 @@ from app.ui import figures, lists
 from app.ui.lake import OpenTable
 from app.ui.view.acts import act_of
 from app.ui.view.commits import TABLE_CHANGES, changes_sentence, commit_columns, staged_sentence, stream_text
-from app.ui.view.figures import HEIGHT_PX, TABLE_SERIES, jump_text, series_figure, table_points
+from app.ui.view.figures import HEIGHT_PX, TABLE_NUMBERS, TABLE_SERIES, jump_text, series_figure, table_points
 from app.ui.view.theme import operation_style, operation_text
 from app.ui.view.words import PAGE_ROWS, markdown_safe
 from app.ui.work import spinner
@@ -67,14 +67,14 @@ def commits_alone(ref: TableRef) -> None:
 def _chart(opened: OpenTable) -> None:
     """Rows, files or size over versions; a click on a point opens its commit."""
     chosen = st.segmented_control(
-        "Over versions", list(view.FIGURES), default="Rows", required=True, key=state.FIGURE, bind="query-params"
+        "Over versions", list(TABLE_NUMBERS), default="Rows", required=True, key=state.FIGURE, bind="query-params"
     )
     slot = st.container(height=HEIGHT_PX, border=False)  # the list below keeps its place
     with slot, spinner("Reading every version …", of=f"timeline {opened.ref.uri}"):
         timeline = services.lake().timeline(opened.ref)
     name = chosen or "Rows"
     jumps = tuple(unusual_jumps(timeline.totals)) if name == "Rows" else ()
-    points, series = table_points(timeline.totals, view.FIGURES[name]), TABLE_SERIES[view.FIGURES[name]]
+    points, series = table_points(timeline.totals, TABLE_NUMBERS[name]), TABLE_SERIES[TABLE_NUMBERS[name]]
     figure = series_figure(points, timeline.totals, series, jumps=jumps, mode=viewer.mode(), zone=viewer.timezone())
 
     def on_select() -> None:

@@ -126,16 +126,6 @@ def looked_sentence(num_found: int, look: LookBack, total: int, chosen: HistoryF
 # the figure over versions ---------------------------------------------------------------------------------------------
 
 
-# what can be drawn, and the field of `VersionTotals`
-FIGURES = {
-    "Rows": "num_rows",
-    "Files": "num_files",
-    "Size": "size_bytes",
-    "Small files": "small_files",
-    "Small share": "small_share",
-}
-
-
 def drawn_sentence(timeline: Timeline, points: Sequence[Point]) -> str:
     """What the figure could not show: the log's beginning, versions left out for space, or without a value."""
     begin = ""

@@ -207,10 +207,10 @@ def box_columns(graph: Graph) -> list[Column[Box]]:
         Column("Kind", lambda box: box.node.kind),
         Column("Layer", lambda box: box.node.layer, "layer", width=68),
         Column("State", lambda box: box.state_text, width=112),
+        Column("Why", lambda box: own_words(box.because, box.node.name) or None, width=242),
         Column("Reads", lambda box: ", ".join(edge.source for edge in edges(box)) or None, width=133),
         Column("Rows/min", rate, "count", "Rows read over the last 5 minutes; “–”: nobody counts them"),
         Column(RULES, lambda box: box.rules or None, width=170, help="Broken by a row of the last 5 minutes"),
-        Column("Why", lambda box: own_words(box.because, box.node.name) or None, width=242),
     ]  # fmt: skip
 
 

@@ -46,6 +46,7 @@ def _problems(opened: OpenTable) -> None:
     if opened.is_latest:
         with st.container(horizontal=True, key="property_acts"):
             act_button(opened.ref, opened.latest_version, Alter(), key="alter")
+            st.space("stretch")
             act_button(opened.ref, opened.latest_version, Drop(), key="drop", label="Drop the table")
 
 

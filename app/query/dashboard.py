@@ -21,11 +21,15 @@ from app.ui.figures import LiveChart, live_chart, prepared
 from app.ui.live import live
 from app.ui.view.figures import FigureLook
 from app.ui.view.theme import FIGURES_KEPT
-from app.ui.view.words import markdown_safe
+from app.ui.view.words import markdown_safe, sentence
+from backend.errors import TableNotFoundError
 from backend.query.tiles import TileRows, Tiles, TileState, tiles_of
 from backend.sql.saved import WIDEST, Dashboard, SavedQuery, Tile, read_dashboards, tiles, toml_text
 
 HEIGHT_PX = 320
+# Streamlit's cell is as high as its row; the block in it that holds a tile is not.
+_EQUAL_TILES = """<style>.st-key-dashboard_tiles :has(> .stVerticalBlock > div > [class*="st-key-tile_"]) { flex: 1 }
+</style>"""
 NARROWEST_PX = 320
 EVERY_S = 1.0
 RANGES = {"All": None, "1 h": timedelta(hours=1), "24 h": timedelta(days=1), "7 d": timedelta(days=7)}
@@ -54,6 +58,7 @@ def dashboard() -> None:
     title = next((board.title for board in boards if board.name == name), navigation.title("dashboard"))
     st.title(markdown_safe(title), anchor=False)
     with st.container(horizontal=True, vertical_alignment="bottom", key="dashboard_head"):
+        st.html(_EQUAL_TILES)
         if boards:
             _choice(boards, name)
         if every:
@@ -169,20 +174,20 @@ def _grid(shown: Sequence[Tile]) -> None:
 
 def _tile(tile: Tile, tile_state: TileState, look: FigureLook, number: int, span: timedelta | None) -> None:
     """Three parts that are always there, so that each keeps its place."""
-    rows = tile_state.rows
+    rows, problem = tile_state.rows, tile_state.problem
+    is_missing = isinstance(problem, TableNotFoundError) and not rows  # a lake begins without tables
     with st.container(key=f"tile_chart_{number}"):
         drawn = _drawn(rows, tile, f"tile_figure_{number}", look, span) if rows else ""
         if isinstance(drawn, LiveChart):
             live_chart(drawn)
         else:
             st.markdown(f"**{markdown_safe(tile.title)}**")
-            st.caption(markdown_safe(drawn) if drawn else "" if tile_state.problem else "Reading …")
+            words = sentence(problem.message) if problem and is_missing else "" if problem else "Reading …"
+            st.caption(markdown_safe(drawn or words))
     with st.container(key=f"tile_problem_{number}"):
-        if tile_state.problem:
-            errors.show(
-                tile_state.problem,
-                meaning="The chart shows the last result that could be read." if rows else "Nothing was read.",
-            )
+        if problem and not is_missing:
+            meaning = "The chart shows the last result that could be read." if rows else "Nothing was read."
+            errors.show(problem, meaning=meaning)
     with st.container(horizontal=True, vertical_alignment="center", key=f"tile_foot_{number}"):
         st.caption(markdown_safe(view.freshness(rows, services.now())) if rows else "–")
         pins = ",".join(rows.pins) if rows else ""

@@ -266,10 +266,9 @@ def _show(result: view.Result) -> None:
         st.caption("Tables of `weir.` have no versions: the link reads them anew.")
     chart, title = _chart(result) if shown == "Chart" else (None, "")
     with head:
-        blocked = viewer.read_only_reason()
-        effect = markdown_safe(blocked) if blocked else "By name, for everybody; with a chart it can be a tile"
-        if st.button("Save…", key=_SAVE, icon=":material/bookmark_add:", disabled=blocked is not None, help=effect):
-            dialogs.open_dialog(_SAVE, (result.text, chart, title))
+        asked, effect = (result.text, chart, title), "By name, for everybody; with a chart it can be a tile"
+        icon, blocked = ":material/bookmark_add:", viewer.read_only_reason()
+        dialogs.button(_SAVE, asked, "Save…", key=_SAVE, icon=icon, effect=effect, blocked=blocked)
         saved_text, name = st.session_state.get(_SAVED, ("", ""))
         if saved_text == result.text:
             _add_to_dashboard(name)
@@ -297,7 +296,7 @@ def _copy(result: view.Result) -> None:
         if not opened.open:
             return
         plan = _plan(result.text, result.pins, None)
-        st.caption(f"Every row{markdown_safe(result.read)}, in UTC")
+        st.caption(markdown_safe(f"Every row{result.read}, in UTC"))
         for tool, language in TOOLS.items():
             st.markdown(f"**{tool}**")
             try:
@@ -411,9 +410,8 @@ def _saved() -> None:
             navigation.page_link("query", "Open", link_params(saved.text, saved.chart), icon=":material/terminal:")
             if saved.chart:
                 _add_to_dashboard(saved.name, of="saved")
-            help_text = markdown_safe(blocked) if blocked else None
-            if st.button("Remove…", key="query_remove", disabled=blocked is not None, help=help_text):
-                dialogs.open_dialog(_REMOVE, saved)
+            icon, effect = ":material/bookmark_remove:", "For everybody; links with its statement stay"
+            dialogs.button(_REMOVE, saved, "Remove…", key="query_remove", icon=icon, effect=effect, blocked=blocked)
 
 
 def _add_to_dashboard(name: str, *, of: str = "result") -> None:
@@ -426,7 +424,7 @@ def _add_to_dashboard(name: str, *, of: str = "result") -> None:
 def _save(asked: tuple[str, Chart | None, str]) -> None:
     text, chart, title = asked
     with errors.boundary():
-        st.markdown("Everybody finds it by its name, and `weir query --saved NAME` runs it.")
+        st.markdown("Everybody finds it by its name under *Saved queries*; a terminal runs it by that name.")
         st.caption("Its chart is saved with it." if chart else "Without a chart it is no tile: choose *Chart* first.")
 
         def boxes() -> None:

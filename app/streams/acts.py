@@ -282,7 +282,7 @@ def _requeue_dialog(name: str) -> None:
 
 def _choose_rows(declared: StreamDeclaration) -> None:
     with st.form("requeue_choice", border=False):
-        where = st.text_input("Which rows", key="requeue_where", placeholder="all, or SQL over a row: amount < 0")
+        where = st.text_input("Which rows", key="requeue_where", placeholder="Empty for all; or SQL: amount < 0")
         example, help_text = "amount = abs(amount)", "One line a column: column = SQL"
         repairs = st.text_area("Repair", key="requeue_set", height=90, placeholder=example, help=help_text)
         tried = st.form_submit_button("Preview", key="requeue_try", icon=":material/visibility:")
@@ -307,7 +307,7 @@ def _outcome(status: StreamStatus, request: RequeueRequest, job: Job | None) -> 
     else:
         answer = RequeueAnswer.of(job)
         lines = requeue_lines(answer, request, status.declaration)
-        st.markdown("\n".join(f"- {markdown_safe(line)}" for line in lines))
+        st.markdown("\n".join(f"- {markdown_safe(sentence(line))}" for line in lines))
         if samples := requeue_samples(answer):
             columns = [Column(name, itemgetter(name)) for name in samples[0]]
             show(columns, samples, key="requeue_samples", alt="Some of the chosen rows, before and after the repair")
@@ -354,7 +354,7 @@ def _reset_dialog(name: str) -> None:
             return
         preview = cache.reset_preview(name, level, starts)
         st.markdown(f"**{markdown_safe(sentence(preview.effect))}**")
-        st.markdown("\n".join(f"- {markdown_safe(line)}" for line in reset_lines(preview)))
+        st.markdown("\n".join(f"- {markdown_safe(sentence(line))}" for line in reset_lines(preview)))
         dialogs.ask(
             _RESET,
             sentence(preview.refused) if preview.refused else "",

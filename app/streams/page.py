@@ -177,17 +177,13 @@ def stream() -> None:
         state.choose_stream(chosen)
         declaration = declared[chosen]
         st.set_page_config(page_title=f"{chosen} · Weir")
-        with st.container(horizontal=True, key="stream_links"):
+        with st.container(horizontal=True, vertical_alignment="center", key="stream_links"):
             navigation.page_link("streams", "All streams")
             st.session_state["stream_switch"] = chosen  # not bound to the URL: links could not set it then
             st.selectbox(
-                "Stream",
-                sorted(declared),
-                key="stream_switch",
-                label_visibility="collapsed",
-                width=260,
+                "Stream", sorted(declared), key="stream_switch", label_visibility="collapsed", width=260,
                 on_change=lambda: state.choose_stream(st.session_state["stream_switch"]),
-            )
+            )  # fmt: skip
             if table := declaration.sink_table or next(iter(declaration.source_tables), None):
                 navigation.table_link(table, "Timeline", page="timeline")
         with st.container(horizontal=True, vertical_alignment="center"):
@@ -220,7 +216,7 @@ def _panel(name: str) -> None:
     runs = status.state not in NOT_RUNNING
     lags = stream_lags(status.declaration, points, WINDOWS_S[window])
     lags = status.backlog.lags_until(lags) if status.backlog else lags
-    shaded = " Shaded: it did not run." if (points.bins or lags) and points.outages(runs=runs) else ""
+    shaded = " Shaded: it did not run." if (points.bins or len(lags) > 1) and points.outages(runs=runs) else ""
     st.caption(f"{window_sentence(points, window=window)}{shaded}")
     with st.container(key="charts_or_none"):
         if points.bins or lags:
@@ -424,8 +420,6 @@ def _of_version(declared: StreamDeclaration, version: int) -> navigation.Params:
 
 def _declaration(status: StreamStatus) -> None:
     declared = status.declaration
-    outside = f" Writes {markdown_safe(declared.writes_to)}." if declared.outside else ""
-    st.markdown(f"{markdown_safe(declared.description)}{outside}")
     for table in filter(None, (declared.sink_table, *declared.side_tables)):
         navigation.table_link(table, f"Writes {table}")
     for table in declared.source_tables:

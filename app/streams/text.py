@@ -123,7 +123,7 @@ def preflight_sentence(preflight: Preflight) -> str:
     if failed:
         return f"{name} cannot go on: {things(failed, 'check')} failed."
     parts = [f"{len(checks)} {outcome.value}" for outcome in BY_WEIGHT if (checks := preflight.of(outcome))]
-    return f"{name} can go on. Of {things(len(preflight.checks), 'check')}: {', '.join(parts)}."
+    return f"{name} can go on: {things(len(preflight.checks), 'check')}, {', '.join(parts).replace('ok', 'OK')}."
 
 
 def consequence(preflight: Preflight) -> str:

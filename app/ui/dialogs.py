@@ -20,9 +20,10 @@ _FIRST_FIELD = """
 export default function () {
   const dialog = document.querySelector('[role="dialog"]'), began = performance.now()
   const take = () => {
-    const field = dialog.querySelector('textarea, input[type="text"]:not([role="combobox"])')
+    const isDrawn = !dialog.querySelector("[data-testid=stSkeleton]")  // a text area's code may come late
+    const field = isDrawn && dialog.querySelector('textarea, input[type="text"]:not([role="combobox"])')
     if (field && !dialog.querySelector("input:focus, textarea:focus")) field.focus()
-    if (performance.now() - began < 1000) requestAnimationFrame(take)
+    if (performance.now() - began < 3000) requestAnimationFrame(take)
   }
   if (!dialog || dialog.dataset.focused) return
   dialog.dataset.focused = "once"

@@ -27,7 +27,7 @@ from backend.lake.table.properties import ownership
 STATE_LINE_EVERY_S = 5
 CHOICES = 200  # commits that a picker of versions offers
 _PICKER = "table_picker"
-_PICKED = "_table_picked"
+_PICKED, _MODE = "_table_picked", "_drawn_mode"
 _MOST_LINKS = 12
 _WITH_LISTS = ("table", "history", "timeline", "versions", "files", "properties")  # they stay until asked
 # Streamlit makes an entry of the browser's history of each parameter that a page sets, those that nobody chose among
@@ -65,6 +65,7 @@ def sidebar(*, on_table_page: bool) -> None:
     """Table picker and state line. A table picked on a page that shows none opens its summary."""
     with st.sidebar:
         _picker()
+        st.session_state[_MODE] = viewer.mode()
         redrawn(_state_line, every_s=lambda: STATE_LINE_EVERY_S)
         reason = viewer.read_only_reason()
         if reason:
@@ -100,6 +101,8 @@ def _on_pick() -> None:
 
 
 def _state_line() -> None:
+    if st.session_state[_MODE] != viewer.mode():  # charts have the colours of the mode that they were drawn in
+        st.rerun()
     settings, watching = services.settings(), VIEWERS.count
     try:
         lake: LakeReading | LakehouseError = cache.lake_reading()

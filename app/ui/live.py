@@ -139,4 +139,4 @@ def empty_lake() -> None:
     st.info("**No Delta tables here yet.** Weir looked under:", icon=":material/database:")
     st.code(roots, language=None, wrap_lines=True)
     st.markdown("Fill the lake with the demo pipeline, or point Weir at tables you have:")
-    st.code('weir up\nWEIR_LAKE__ROOTS=\'["/data/lake", "s3://bucket/lake"]\' weir ui', language="bash")
+    st.code("weir up\nWEIR_LAKE__ROOTS='[\"s3://bucket/lake\"]' weir ui", language="bash", wrap_lines=True)

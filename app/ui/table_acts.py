@@ -135,7 +135,8 @@ def _dialog(act: TableAct) -> None:
             cache.act_preview.clear(asked)  # whoever does what it says is not refused again
             for lift in planned.lifts:
                 _offer(lift)
-            st.button("Close", key="act_close", on_click=dialogs.close, args=(_ACT,))
+            if not any(lift.verb == "stop" for lift in planned.lifts):  # that asks for a reason, and has its Cancel
+                st.button("Close", key="act_close", on_click=dialogs.close, args=(_ACT,))
 
 
 def _offer(lift: Lift) -> None:

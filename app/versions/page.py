@@ -19,7 +19,7 @@ from app.ui.figures import chart
 from app.ui.frame import version_input
 from app.ui.lake import OpenTable
 from app.ui.table_acts import act_button, way_back
-from app.ui.view.figures import TABLE_SERIES, Series, notes, series_figure, table_points
+from app.ui.view.figures import TABLE_NUMBERS, TABLE_SERIES, Series, notes, series_figure, table_points
 from app.ui.view.words import markdown_safe, sentence
 from app.ui.work import spinner
 from app.versions import text, view
@@ -238,12 +238,10 @@ def _pins_of(ref: TableRef) -> list[Pin] | None:
 def _pin_button(ref: TableRef, version: int, pins: Sequence[Pin]) -> None:
     """Opens the dialog on the next full run; off where nobody may act here."""
     pin = next((pin for pin in pins if pin.version == version), None)
-    blocked = viewer.read_only_reason()
-    effect = blocked or ("VACUUM may take its files again" if pin else "Weir's VACUUM then leaves its files alone")
-    icon = ":material/keep_off:" if pin else ":material/keep:"
-    label = "Unpin…" if pin else "Pin…"
-    if st.button(label, key="pin", icon=icon, disabled=blocked is not None, help=markdown_safe(effect)):
-        dialogs.open_dialog(_PIN, _PinAsked(ref, version, pin))
+    effect = "VACUUM may take its files again" if pin else "Weir's VACUUM then leaves its files alone"
+    icon, label = (":material/keep_off:", "Unpin…") if pin else (":material/keep:", "Pin…")
+    asked, blocked = _PinAsked(ref, version, pin), viewer.read_only_reason()
+    dialogs.button(_PIN, asked, label, key="pin", icon=icon, effect=effect, blocked=blocked)
 
 
 def _pin_dialog(asked: _PinAsked) -> None:
@@ -282,7 +280,7 @@ Values = tuple[Sequence[VersionValue[Any]], Series, tuple[int, int]]  # the last
 
 def _numbers(opened: OpenTable, retention: RetentionRuns) -> None:
     """The choice of a number, the number over versions, and of one that was computed every value as a list."""
-    names = [*view.TABLE_NUMBERS, COLUMN, SQL]
+    names = [*TABLE_NUMBERS, COLUMN, SQL]
     name = st.segmented_control("Number", names, default="Rows", required=True, key=state.NUMBER, bind="query-params")
     over = st.segmented_control(
         "Over", ["Time", "Versions"], default="Time", required=True, key=state.OVER, bind="query-params"
@@ -295,7 +293,7 @@ def _numbers(opened: OpenTable, retention: RetentionRuns) -> None:
         values, series, (chosen, of) = computed
         points = view.value_points(values, totals)
     else:
-        series, points = TABLE_SERIES[view.TABLE_NUMBERS[name]], table_points(totals, view.TABLE_NUMBERS[name])
+        series, points = TABLE_SERIES[TABLE_NUMBERS[name]], table_points(totals, TABLE_NUMBERS[name])
         chosen = of = len(points)
     if not points:
         return
@@ -329,7 +327,7 @@ def _column(opened: OpenTable, retention: RetentionRuns) -> Values | None:
     if not names:
         st.info("**No column has statistics.**", icon=":material/view_column:")
         return None
-    with st.container(horizontal=True, vertical_alignment="bottom", key="column_choice"):
+    with st.container(horizontal=True, key="column_choice"):
         column = st.selectbox("Column", names, key=state.COLUMN, bind="query-params")
         measure = st.segmented_control(
             "Measure", list(MEASURES), default="Nulls", required=True, key=state.MEASURE, bind="query-params"

@@ -15,7 +15,7 @@ from backend.lake.table.properties import interval_text
 
 YES, NO, NOT_KNOWN, OFF = "yes", "no", "not known", "off"
 FILE_WORDS = {
-    DataFiles.EXPECTED: "no VACUUM by these settings can have deleted any yet",
+    DataFiles.EXPECTED: "too young for VACUUM with these settings to have deleted any",
     DataFiles.PRESENT: "all found",
     DataFiles.SAMPLED: "none of a sample is missing",
     DataFiles.AT_RISK: "a VACUUM may have deleted some",

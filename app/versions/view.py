@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import plotly.graph_objects as go
 
 from app.columns import Column
-from app.ui.view.figures import TABLE_SERIES, Point, Series, number_of, version_axis
+from app.ui.view.figures import Point, Series, number_of, version_axis
 from app.ui.view.theme import FIGURES_KEPT, MAX_POINTS, SURFACES, Mode, state_style, template_name
 from app.versions.text import FILE_WORDS, NO, NOT_KNOWN, OFF, YES, feed_word, flag_word, strip_finding
 from backend.lake.model import VersionTotals
@@ -160,8 +160,6 @@ def legend_sentence(retention: RetentionRuns) -> str:
 
 
 # a number over versions ----------------------------------------------------------------------------------------------
-
-TABLE_NUMBERS = {series.title: field for field, series in TABLE_SERIES.items()}
 
 
 def value_points(values: Sequence[VersionValue[Any]], totals: Sequence[VersionTotals]) -> tuple[Point, ...]:

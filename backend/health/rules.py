@@ -142,8 +142,8 @@ def small_file_rule(target: TargetSize, settings: HealthSettings) -> SmallFileRu
     limit = int(target.bytes * settings.small_file_ratio)
     text = (
         f"A file is small below {bytes_text(limit)}, {100 * settings.small_file_ratio:.0f} % of the target of "
-        f"{bytes_text(target.bytes)} (from {target.source}). Merging is advised from {settings.min_files} files on "
-        "that can be merged: two and more of a partition."
+        f"{bytes_text(target.bytes)} (from {target.source}). Merging is advised once {settings.min_files} files "
+        "can be merged; a file alone in its partition cannot."
     )
     return SmallFileRule(target.bytes, target.source, settings.small_file_ratio, limit, settings.min_files, text)
 

@@ -88,7 +88,7 @@ class Lake:
                 raise TableNotFoundError(f"{name_or_uri!r} names several tables", hint=f"say which: {both}")
         names = {ref.name: ref.name for ref in refs} | {ref.name.rpartition("/")[2]: ref.name for ref in refs}
         near = dict.fromkeys(names[match] for match in get_close_matches(name_or_uri, list(names), n=3, cutoff=0.5))
-        hint = f"did you mean {' or '.join(near)}?" if near else "`weir tables` lists every table"
+        hint = f"did you mean {' or '.join(near)}?" if near else "the page Tables and `weir tables` list every table"
         raise TableNotFoundError(f"there is no table {name_or_uri!r}", hint=hint)
 
     def card(self, ref: TableRef) -> TableCard:

@@ -59,7 +59,7 @@ def preview_clone(settings: Settings, lake: Lake, latest: Snapshot, asked: Clone
     elif travel.verdict is Reach.NO:
         refused, way_out, lifts = travel.reasons[0], "choose a later version", (Lift("versions", (ref.name,)),)
     files = f"{things(then.num_files, 'file')} ({bytes_text(then.size_bytes)})"
-    written, notes, risks = f"{files} are written anew", tuple(_left_behind(then)), tuple[str, ...]()
+    written, notes, risks = f"it writes {files}", tuple(_left_behind(then)), tuple[str, ...]()
     if asked.shallow:
         written, notes = f"no file is written; it reads the {files} of {ref.name}", ()
         risks = (f"a VACUUM of {ref.name} by another engine deletes files that the copy reads; Weir's is refused then",)
@@ -82,7 +82,7 @@ def _left_behind(then: Snapshot) -> list[str]:
     left = ["its history"] + ([f"how {', '.join(c.path for c in traits)} is generated"] if traits else [])
     left += ["NOT NULL"] if any(not column.nullable and column.depth == 0 for column in columns(then.metadata)) else []
     left += ["clustering"] if declared_clustering(then) else []
-    return [f"properties, comments, constraints and partitions come along; {' and '.join(left)} not"]
+    return [f"properties, comments, constraints and partitions come along, not {' and '.join(left)}"]
 
 
 # moved aside -----------------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def plan_drop(settings: Settings, latest: Snapshot, users: Users) -> ActPreview:
     risks.append("a writer that Weir does not know makes a new table here; a shallow copy that reads its files breaks")
     return ActPreview(
         TableAct(ref.uri, ref.name, latest.version, Drop()),
-        f"{ref.name}, {_amount(latest)}, is moved to {root}/{ASIDE}",
+        f"{ref.name}, {_amount(latest)}, is moved to the folder {ASIDE} of its root",
         _figures(latest),
         tuple(notes),
         tuple(risks),

@@ -141,9 +141,9 @@ def _weight(commit: Commit) -> int:
 
 def _commit_text(commit: Commit, num_rows: int | None) -> str:
     """ "v12 DELETE amount < 0 by anna, job nightly (1,204 rows)"."""
-    condition = predicate_text(commit)
+    name = commit.origin.stream if commit.origin else None
+    stream, condition = (f" of stream {name}", "") if name else ("", predicate_text(commit))  # a stream's is its key
     by = f" by {commit.user}" if commit.user else ""
-    stream = f" of stream {commit.origin.stream}" if commit.origin and commit.origin.stream else ""
     job = f", {commit.job}" if commit.job else ""
     rows = f" ({things(num_rows, 'row')})" if num_rows else ""
     named = f"v{commit.version} {commit.operation or 'commit'}{f' {condition}' if condition else ''}"
@@ -242,7 +242,7 @@ def load_rewind(
     status = _writer(streams, users, table.ref.name)
     declared = status.declaration
     if why := why_not_stopped(status):
-        raise StreamRefusedError(f"{declared.name}: {why}")
+        raise StreamRefusedError(f"{declared.name}: {why}".replace(": it is ", " is "))
     checkpoint = read_checkpoint(folder := declared_folder(settings, declared.checkpoint_location))
     query, first = query_id(folder), asked.to_version + 1
     commits = lake.history(table.ref, starting_version=first, ending_version=asked.to_version + MOST_COMMITS)

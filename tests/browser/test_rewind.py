@@ -104,7 +104,7 @@ def test_a_bad_batch_is_noticed_found_and_rewound(page: Page, shop: World) -> No
             viewer.click("link", re.compile(link))
         viewer.click("button", "Find first bad version")
         dialog = viewer.dialog("Rewind…")
-        expect(dialog.get_by_text("silver_sales: it is running: stop it first")).to_be_visible()
+        expect(dialog.get_by_text("silver_sales is running: stop it first")).to_be_visible()
         viewer.picture("rewind-refused")
         page.keyboard.press("Escape")
 

@@ -179,6 +179,7 @@ def on_one_axis(figure: FigureJson, points: Points, outages: Outages, marks: Mar
     # Not `range`: Plotly takes another one for the program's word, and the viewer's zoom would go at each refresh.
     since, until = moment_json(points.since, look.zone), moment_json(points.until, look.zone)
     layout["xaxis"] |= {"autorangeoptions": {"include": [since, until], "clipmin": since, "clipmax": until}}
+    layout["xaxis"]["nticks"] = 5  # else of few bars each gets a tick of its own, however many are between
     crosshair = {"showspikes": True, "spikemode": "across", "spikesnap": "cursor", "spikethickness": 1}
     layout["xaxis"] |= {**crosshair, "spikedash": "solid", "spikecolor": SURFACES[look.mode].muted}
     layout["xaxis"]["hoverformat"] = f"{HOVER_MOMENT} {points.until.astimezone(zone_of(look.zone)).tzname()}"

@@ -7,11 +7,11 @@ is "–" and its help says why.
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import reduce
 
 from app.columns import Column, Columns
 from app.streams.text import Versions, pace_text, version_of
 from app.ui.states import row_expectations, stream_columns
+from app.ui.view.acts import act_text
 from app.ui.view.words import KeyFigure, markdown_safe, sentence
 from backend.format import (
     UNKNOWN,
@@ -108,18 +108,13 @@ def _acts_alone(entries: Iterable[AuditEntry]) -> Iterable[AuditEntry]:
 
 def build_log_columns(now: datetime, roots: Sequence[str] = ()) -> list[Column[AuditEntry]]:
     """The columns of the audit trail: when, who, what, why. What lies below one of the `roots` stands by its name."""
-    places = [f"{root.rstrip('/')}/" for root in sorted(roots, key=len, reverse=True) if root.strip("/")]
-
-    def detail(entry: AuditEntry) -> str | None:
-        return reduce(lambda text, place: text.replace(place, ""), places, _GENERATION.sub("", entry.detail)) or None
-
     return [
         Column("When", lambda entry: age_s(entry.at, now), "ago"),
         Column("Act", lambda entry: entry.action),
         Column("Stream or table", lambda entry: entry.subject),
-        Column("Reason", lambda entry: entry.reason, width="large"),
+        Column("Reason", lambda entry: act_text(entry.reason, roots), width="large"),
         Column("Who", lambda entry: entry.actor),
-        Column("Detail", detail),
+        Column("Detail", lambda entry: act_text(_GENERATION.sub("", entry.detail), roots) or None),
         Column("At", lambda entry: entry.at, "moment"),
     ]
 
@@ -190,9 +185,10 @@ def _expectation_figures(totals: Sequence[ExpectationTotal], declared: Sequence[
     word, _ = row_expectations(totals, declared)
     failed = sum_known(total.failed for total in totals)
     checked = sum_known((failed, sum_known(total.passed for total in totals)))
-    note = f"{things(failed, 'row')}, {percent(failed / checked)} of checks" if failed and checked else ""
-    help_text = f"Broken by a row of the last {window}."
-    return [KeyFigure(f"Row expectations, {window}", word, help_text, note=note)] if word else []
+    share = f": {percent(failed / checked)} of all checks" if failed and checked else ""
+    help_text = f"Broken by a row of the last {window}{share}."
+    note = f"{things(failed, 'row')} in {window}" if failed else f"in {window}"
+    return [KeyFigure("Row expectations", word, help_text, note=note)] if word else []
 
 
 def _waiting_note(backlog: Backlog) -> str:

@@ -176,24 +176,16 @@ class ListedAct:
 
 
 def listed_acts(jobs: Iterable[Job], entries: Iterable[AuditEntry], roots: Iterable[str]) -> list[ListedAct]:
-    """Newest first. `jobs`: acts on tables; of the audit trail what is no such job and no trial. What lies below one of
-    the `roots` stands by its name."""
-
-    def without_roots(text: str) -> str:
-        return reduce(lambda text, root: text.replace(f"{root.rstrip('/')}/", ""), roots, text)
-
+    """Newest first. `jobs`: acts on tables; of the audit trail what is no such job and no trial."""
     rows = []
     for job in jobs:
-        act, label, reason = TableAct.parse(job.request), LABELS[job.kind], job.reason
-        what = without_roots(act_words(act))
-        reason = f"policy: {policy_words(reason)}" if reason.startswith("policy: ") else reason
-        rows.append(
-            ListedAct(job.job_id, job.requested_at, act.name, label, STATES[job.state], what, job.actor, reason)
-        )
+        act, label, state = TableAct.parse(job.request), LABELS[job.kind], STATES[job.state]
+        what, reason = act_text(act_words(act), roots), act_text(job.reason, roots)
+        rows.append(ListedAct(job.job_id, job.requested_at, act.name, label, state, what, job.actor, reason))
     for entry in entries:
         if not entry.action.startswith(tuple(f"{kind} " for kind in (*LABELS, JobKind.REQUEUE_PREVIEW))):
-            address, what = f"{entry.at.timestamp():.6f}", without_roots(entry.detail)
-            action, reason = entry.action.capitalize(), without_roots(entry.reason)
+            address, what = f"{entry.at.timestamp():.6f}", act_text(entry.detail, roots)
+            action, reason = entry.action.capitalize(), act_text(entry.reason, roots)
             rows.append(ListedAct(address, entry.at, entry.subject, action, "", what, entry.actor, reason))
     return sorted(rows, key=lambda row: row.at, reverse=True)
 
@@ -209,6 +201,14 @@ def act_columns(now: datetime) -> list[Column[ListedAct]]:
         Column("By", lambda row: row.actor, key="actor"),
         Column("Reason", lambda row: row.reason, width=400, key="reason"),
     ]
+
+
+def act_text(text: str, roots: Iterable[str]) -> str:
+    """What was written of an act: a policy in words, and by its name what lies below one of the `roots`."""
+    if text.startswith("policy: "):
+        return f"policy: {policy_words(text)}"
+    places = [f"{root.rstrip('/')}/" for root in sorted(roots, key=len, reverse=True) if root.strip("/")]
+    return reduce(lambda text, place: text.replace(place, ""), places, text)
 
 
 def policy_words(text: str) -> str:
@@ -251,7 +251,9 @@ def dropped_columns(now: datetime) -> list[Column[DroppedTable]]:
 
 def preview_lines(planned: ActPreview, loss: str = "") -> list[str]:
     """What happens and what it risks come first; of going back the risks, as what was erased by duty comes back, then
-    the `loss` of rows. Without the refusal, which stands by itself."""
+    the `loss` of rows. Without the refusal, which says alone that nothing is to be merged."""
+    if planned.refused and planned.figures.get("files_in") == 0:
+        return []
     risks = (f"Risk: {risk}" for risk in planned.risks)
     goes_back = isinstance(planned.act.arguments, Restore | Rewind)
     first = (*risks, loss, planned.effect) if goes_back else (planned.effect, *risks)

@@ -162,6 +162,7 @@ TABLE_SERIES = {  # by the field of `VersionTotals`
     "small_files": Series("Small files", "files"),
     "small_share": Series("Small files' share", "share of files", "share"),
 }
+TABLE_NUMBERS = {series.title: field for field, series in TABLE_SERIES.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,6 +208,6 @@ def test_each_state_has_one_badge_one_sentence_and_one_json_on_every_page(
         ), name
         assert f"{name} · {state} · {verdict}\n" in weir("stream", name).out, name
         rules = nodes.loc[name, "Row expectations, 5 min"]  # all batches are of these minutes
-        assert metrics(app).get("Row expectations, 15 min") == (rules and rules.removeprefix("▲ ")), name
+        assert metrics(app).get("Row expectations") == (rules and rules.removeprefix("▲ ")), name
         seen = told[name]["since"], told[name]["observed_at"], told[name]["seen_at"]
         assert seen[0] == seen[1] and (seen[2] is None) is (name == "bronze_waits"), seen

@@ -371,7 +371,7 @@ def test_what_cannot_be_rewound_is_refused_with_what_helps(numbers: Callable[...
 
     world.store.ensure_all_desired(["silver_numbers"], DesiredState.RUNNING, now=datetime.now(UTC))
     planned = world.preview(1)
-    assert planned.refused.startswith("silver_numbers: it is wanted to run")
+    assert planned.refused.startswith("silver_numbers is wanted to run")
     assert planned.lifts == (Lift("stop", ("silver_numbers",)),)
 
 
