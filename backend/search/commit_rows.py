@@ -84,7 +84,7 @@ def read_commit_rows(
         if removed.num_rows:
             gone = lake.read_files(lake.snapshot(ref, version - 1), removed, columns=names, as_of=after).read_all()
             rows, gone = _net(rows, gone.cast(rows.schema))
-        return _profile(rows, gone, {name: kinds[name] for name in names}, unmarked) if rows.num_rows else None
+        return profile_rows(rows, gone, {name: kinds[name] for name in names}, unmarked) if rows.num_rows else None
     return None
 
 
@@ -97,7 +97,8 @@ def _net(added: pa.Table, removed: pa.Table) -> tuple[pa.Table, pa.Table]:
     return rows.take(np.repeat(np.arange(len(times)), np.maximum(times, 0))), rows.take(np.flatnonzero(times < 0))
 
 
-def _profile(rows: pa.Table, gone: pa.Table, kinds: Mapping[str, str], unmarked: frozenset[str]) -> CommitRows:
+def profile_rows(rows: pa.Table, gone: pa.Table, kinds: Mapping[str, str], unmarked: frozenset[str]) -> CommitRows:
+    """Of `rows` that a commit added, `gone` that it took away, and Delta's types of their columns."""
     marks, num_rows, is_sample = _marks(rows, unmarked), len(rows), len(rows) > _MOST_PROFILED
     rows = _some(rows)
     counted = {name: pc.value_counts(rows[name]) for name in rows.column_names}
