@@ -60,6 +60,10 @@ class LakeSettings(Section):
     filter_time_limit_s: Annotated[
         float, Field(gt=0, description="How long a page looks for the rows that a filter lets through, in seconds.")
     ] = 120.0
+    judged_rows: Annotated[
+        int,
+        Field(ge=0, description="Most rows of a commit that are read to judge it. 0: by the log alone."),
+    ] = 1_000_000
     query_max_bytes: Annotated[
         int, Field(ge=1, description="Most bytes of data files that a SQL query reads, unless it is confirmed.")
     ] = 10 * 1024**3

@@ -61,6 +61,11 @@ class Lake:
         self._arrivals: Lru[tuple[str, int, bool, int], Arrival] = Lru(MOST_ARRIVING_FILES, lambda each: 1 + each.files)
         self._listing: tuple[float, catalog.Listing] | None = None  # with the time of the look
 
+    @property
+    def judged_rows(self) -> int:
+        """Of a commit, at most, that are read to judge it."""
+        return self._settings.lake.judged_rows
+
     def found(self) -> catalog.Listing:
         """Every table below the roots, sorted by name, and what could not be looked into."""
         return self._list(self._settings.lake.refresh_s)

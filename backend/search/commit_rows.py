@@ -1,8 +1,7 @@
 """What a commit's rows are like: of each column, and of each value of columns with few values, shares and levels.
 
 Rule: rows that a commit only moved are none of its own: they cancel out against the files that it removed. A commit of
-many rows is known by evenly spaced ones. Nothing is read of a commit with more rows than its reader was told, nor of
-one that changed the schema.
+many rows is known by evenly spaced ones. Nothing is read of one with more rows than `lake.judged_rows`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -62,10 +61,8 @@ class CommitRows:
     is_append: bool = True  # it removed no file
 
 
-def read_commit_rows(
-    lake: Lake, ref: TableRef, commit: Commit, *, most_rows: int, unmarked: frozenset[str]
-) -> CommitRows | None:
-    """None where nothing can be told: too many rows, a schema that changed, files that are gone, no row added.
+def read_commit_rows(lake: Lake, ref: TableRef, commit: Commit, unmarked: frozenset[str]) -> CommitRows | None:
+    """None where nothing can be told: too many rows, files that are gone, no row added.
     `unmarked`: columns that tell batches apart, not rows."""
     with suppress(LakehouseError, pa.ArrowException):
         version = commit.version
@@ -77,7 +74,7 @@ def read_commit_rows(
         flat = (*NUMBERS, *TIMES, "string", "boolean")
         names = [name for name in readable_names(after.metadata) if kinds[name] in flat][:MOST_COLUMNS]
         counted = [pc.sum(files["num_records"]).as_py() or 0 for files in (added, removed)]
-        if not names or not counted[0] or sum(counted) > most_rows:
+        if not names or not counted[0] or sum(counted) > lake.judged_rows:
             return None
         rows = lake.read_files(after, added, columns=names).read_all()
         gone = rows.slice(0, 0)

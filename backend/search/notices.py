@@ -1,4 +1,5 @@
-"""Judges each commit of a table as it comes, and in the same way what came long ago, from the log's statistics alone.
+"""Judges each commit of a table as it comes, and in the same way what came long ago: by the log's statistics, and the
+rows of its own files where they are few enough.
 
 Rule: a first load is no step: it needs a past. A value that grows with the rows (ids, offsets) or with the clock
 (times, sums of an aggregate) is no finding, however long nothing came. A writer is new where newcomers are rare. A step
@@ -47,6 +48,7 @@ from backend.sql.values import as_number
 
 LEAST_BEFORE, MOST_BEFORE = 5, 24  # versions whose rows changed
 MOST_AT_ONCE = 1_000  # versions of one look; what lies further back is left out
+MOST_READ = 60  # commits whose rows are read where nobody looked before
 MOST_TABLES = 256  # whose past is remembered
 _AT_ONCE = 25  # versions of one step
 _MOST_OF_A_COMMIT = 4  # the largest
@@ -444,10 +446,9 @@ class NoticeLooks:
         streams: Callable[[], Mapping[str, str]] = dict,
         rest: Callable[[float], object] = lambda _: None,
         *,
-        most_rows: int = 1_000_000,
-        most_read: int = 60,
+        most_read: int = MOST_READ,
     ) -> None:
-        self._most_rows, self._most_read = most_rows, most_read
+        self._most_read = most_read
         self._lake, self._streams, self._rest, self._numbers = lake, streams, rest, held_numbers()
         self._judges: Lru[str, tuple[str, int, TableJudge]] = Lru(MOST_TABLES)  # with the table's id and the version
 
@@ -516,7 +517,7 @@ class NoticeLooks:
                 held = replace(held, copied=_copied_rows(self._lake.snapshot(ref, held.version)))
             rows = None
             if commit is not None and commit.may_change_rows and held.version > latest - self._most_read:
-                rows = read_commit_rows(self._lake, ref, commit, most_rows=self._most_rows, unmarked=judge.unmarked)
+                rows = read_commit_rows(self._lake, ref, commit, judge.unmarked)
             found |= {notice.key: notice for notice in judge.see(held, commit, streams, rows)}
         return found
 
