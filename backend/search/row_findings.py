@@ -253,12 +253,10 @@ def _level_flag(
 ) -> Iterator[_Flag]:
     off = max(min(numbers) - value, value - max(numbers))
     is_lag = series.measure == "lag"
-    if (
-        off <= 0
-        or num < _LEAST_LEVEL_ROWS
-        or series.column in rows.constants
-        or not (is_lag or _has_spread(series, past))
-    ):
+    if off <= 0 or num < _LEAST_LEVEL_ROWS or not (is_lag or _has_spread(series, past)):
+        return
+    is_of_few = rows.kinds.get(series.column) in NUMBERS and Series(series.column, "mode") not in rows.values
+    if series.column in rows.constants or is_of_few:  # what few values do is told of each
         return
     middle, step = median(numbers), max(abs(after - before) for before, after in pairwise(numbers))
     spread = 0.0

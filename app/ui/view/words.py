@@ -63,7 +63,7 @@ def linked(text: str) -> str:
 def sentence(text: str) -> str:
     """Text with a capital first letter (a name keeps its own) and a full stop."""
     text = text.strip()
-    first = text.split(" ", 1)[0].rstrip(",:;")
+    first = text.split(" ", 1)[0]
     if first.isalpha() and first.islower():
         text = text[:1].upper() + text[1:]
     return text if not text or text[-1] in ".!?…`" else f"{text}."
