@@ -21,7 +21,7 @@ from app.ui.table_acts import compared_soon, repair_button, way_back
 from app.ui.view.words import markdown_safe, sentence
 from backend.changes.key import choose_key, key_memory
 from backend.errors import LakehouseError, NothingBrokenError, QueryError
-from backend.format import things
+from backend.format import duration_text, things
 from backend.health.health import BACK
 from backend.lake.history.history import example_condition
 from backend.search.notice import Notice
@@ -49,7 +49,7 @@ def findings(opened: OpenTable) -> None:
         looked = "Hosts look at each commit as it is made."
         if noticed.num_tables:
             those = f"{noticed.num_seen:,} of {things(noticed.num_tables, 'table')}"
-            looked = f"Commits of the last {BACK.days} days were looked at in {those} so far."
+            looked = f"Commits of the last {duration_text(BACK.total_seconds())} were looked at in {those} so far."
         st.caption(f"No open finding in this table. {looked}")
     for number, notice in enumerate(told):
         with st.container(border=True, key=f"finding_{number}"):
