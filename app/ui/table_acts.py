@@ -53,9 +53,6 @@ from backend.streams.verdict import StreamStatus, why_not_stopped
 _ACT = "table_act"
 WHOLE = "All of the table"
 _ASSIGNED = re.compile(r", (?=(?:\w+|\"[^\"]+\") = )")  # between the values of a finding's repair
-_LABELS = {  # of what hurt rows of a finding, where no expression repairs them
-    Measure.COPIED: "Remove", Measure.REPEATS: "Remove", Measure.DELETED: "Bring back", Measure.ROWS: "Bring back",
-}  # fmt: skip
 _COMPARE_S = 5.0  # so long a viewer waits for rows that nobody asked to compare
 _LIFTED_ON = {  # by the verb of what lifts a refusal: the page that does it, and the button to there
     "start": ("stream", "Open stream {}"),
@@ -87,8 +84,11 @@ def repair_button(ref: TableRef, latest: int, notice: Notice, *, key: str) -> No
             ref, latest, Repair(notice.where, values, of_commit=notice.version), key=key, label="Repair these rows"
         )
     elif notice.kind not in (*FIRSTS, Measure.SILENCE):
-        rows = "these rows" if notice.rows is None else f"the {things(notice.rows, 'row')}"
-        label = f"{_LABELS.get(notice.kind, 'Take back')} {rows}"
+        label = f"Take back what v{notice.version} did"
+        if notice.kind in (Measure.DELETED, Measure.ROWS) and notice.rows is not None:
+            label = f"Bring back the {things(notice.rows, 'row')}"
+        elif notice.where:
+            label = "Take back these rows"
         act_button(ref, latest, Repair(notice.where, of_commit=notice.version), key=key, label=label)
 
 

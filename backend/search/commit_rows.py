@@ -33,28 +33,29 @@ _GARBLED = "\u00c3[\u0080-\u00bf\u2013-\u203a\u0152-\u0192]|\u00c2[\u00a0-\u00bf
 _FEW_VALUED = ("string", "boolean")
 
 
-class Series(NamedTuple):
-    """What is followed from commit to commit: a `measure` of a column, of all rows or of those with a value of
-    `group`."""
+class RowSeries(NamedTuple):
+    """What is followed from commit to commit: a `measure` of a column, of two times how far the `other` lies before it,
+    of all rows or of those with a value of `group`."""
 
     column: str
     measure: str
     group: str = ""
     value: str = ""
+    other: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitRows:
     """`num_rows`: that it added, what was updated among them; `values`: each series' number, in the column's own unit
-    (times in seconds), shares from 0 to 1; `counts`: rows of each group; `before`: of the rows as they were, where it
-    took as many away; `modes`: the commonest value of columns with many. `marks`: hashes of rows by the columns that
-    are no batch's own, of large commits some."""
+    (times in seconds), shares from 0 to 1; `counts`: rows of each group, of large commits by the sample; `before`: of
+    the rows as they were, where it took as many away; `modes`: the commonest value of columns with many. `marks`:
+    hashes of rows by the columns that are no batch's own, of large commits some."""
 
     num_rows: int
-    values: Mapping[Series, float]
+    values: Mapping[RowSeries, float]
     counts: Mapping[tuple[str, str], int]
     kinds: Mapping[str, str]  # Delta's types
-    before: Mapping[Series, float] = field(default_factory=dict)
+    before: Mapping[RowSeries, float] = field(default_factory=dict)
     modes: Mapping[str, str] = field(default_factory=dict)
     constants: frozenset[str] = frozenset()  # columns with one value in all rows
     marks: npt.NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
@@ -101,8 +102,10 @@ def profile_rows(rows: pa.Table, gone: pa.Table, kinds: Mapping[str, str], unmar
     counted = {name: pc.value_counts(rows[name]) for name in rows.column_names}
     groups = [name for name, found in counted.items() if kinds[name] in _FEW_VALUED and 1 < len(found) <= MOST_VALUES]
     values, counts = _measured(rows, kinds, groups[:MOST_GROUPS])
+    if is_sample:
+        counts = {group: round(count * num_rows / len(rows)) for group, count in counts.items()}
     own, modes = _values(counted, len(rows), kinds, is_sample=is_sample)
-    before = dict[Series, float]()
+    before = dict[RowSeries, float]()
     if 0.9 * num_rows <= len(gone) <= 1.1 * num_rows:
         gone = _some(gone)
         known = {name: pc.value_counts(gone[name]) for name in gone.column_names}
@@ -117,20 +120,20 @@ def profile_rows(rows: pa.Table, gone: pa.Table, kinds: Mapping[str, str], unmar
 
 def _values(
     counted: Mapping[str, pa.StructArray], num_rows: int, kinds: Mapping[str, str], *, is_sample: bool
-) -> tuple[dict[Series, float], dict[str, str]]:
+) -> tuple[dict[RowSeries, float], dict[str, str]]:
     """How often values come: shares of few, of the commonest of many, and which that is."""
-    values, modes = dict[Series, float](), dict[str, str]()
+    values, modes = dict[RowSeries, float](), dict[str, str]()
     for name, found in counted.items():
         found = found.filter(pc.is_valid(found.field(0)))
         known = found.field(1).to_numpy()
         if len(known) and not is_sample:
-            values[Series(name, "distinct")] = len(known) / int(known.sum())
+            values[RowSeries(name, "distinct")] = len(known) / int(known.sum())
         if len(known) > MOST_VALUES:
-            values[Series(name, "mode")] = int(known.max()) / int(known.sum())
+            values[RowSeries(name, "mode")] = int(known.max()) / int(known.sum())
             modes[name] = str(found.field(0)[int(known.argmax())].as_py())
         elif kinds[name] not in (*_FRACTIONS, *TIMES):
             for value, count in zip(found.field(0).cast(pa.string()).to_pylist(), known, strict=True):
-                values[Series(name, "value", name, value)] = int(count) / num_rows
+                values[RowSeries(name, "value", name, value)] = int(count) / num_rows
     return values, modes
 
 
@@ -141,8 +144,8 @@ def _some(rows: pa.Table) -> pa.Table:
 
 def _measured(
     rows: pa.Table, kinds: Mapping[str, str], groups: Sequence[str]
-) -> tuple[dict[Series, float], dict[tuple[str, str], int]]:
-    values, counts = dict[Series, float](), dict[tuple[str, str], int]()
+) -> tuple[dict[RowSeries, float], dict[tuple[str, str], int]]:
+    values, counts = dict[RowSeries, float](), dict[tuple[str, str], int]()
     numbered = [("", [""], np.zeros(len(rows), np.uint8))]  # a group's values, and which each row has; the last: none
     for name in groups:
         coded = rows[name].cast(pa.string()).combine_chunks().dictionary_encode()
@@ -158,8 +161,8 @@ def _measured(
             found = np.bincount(numbers, weights=hits, minlength=len(texts))
             for text, total, hit in zip(texts, totals, found, strict=False):
                 if total:
-                    values[Series(column, measure, group, text)] = hit / total
-    for column, quantiles, levels in _levels(rows, kinds):
+                    values[RowSeries(column, measure, group, text)] = hit / total
+    for column, other, quantiles, levels in _levels(rows, kinds):
         order = np.argsort(levels, kind="stable")[: len(levels) - np.count_nonzero(np.isnan(levels))]
         for group, texts, numbers in numbered:
             ranked = order[np.argsort(numbers[order], kind="stable")]
@@ -167,7 +170,7 @@ def _measured(
             for text, start, end in zip(texts, ends, ends[1:], strict=False):
                 for measure, quantile in quantiles if end > start else ():
                     at = ranked[start + round(quantile * (end - start - 1))]
-                    values[Series(column, measure, group, text)] = float(levels[at])
+                    values[RowSeries(column, measure, group, text, other)] = float(levels[at])
     return values, counts
 
 
@@ -204,19 +207,23 @@ def _shares(rows: pa.Table, kinds: Mapping[str, str]) -> Iterator[tuple[str, str
             yield name, measure, filled, _floats(condition)
 
 
-def _levels(rows: pa.Table, kinds: Mapping[str, str]) -> Iterator[tuple[str, Sequence[tuple[str, float]], Floats]]:
-    """Column, quantiles, and each row's number: lengths of texts, times in seconds; NaN for null."""
+_QUANTILES = (("low", 0.1), ("middle", 0.5), ("high", 0.9))
+
+
+def _levels(rows: pa.Table, kinds: Mapping[str, str]) -> Iterator[tuple[str, str, Sequence[tuple[str, float]], Floats]]:
+    """Column and `RowSeries.other`, quantiles, and each row's number: lengths of texts, times in seconds; NaN for
+    null."""
     times = dict[str, Floats]()
     for name, kind in kinds.items():
         if kind in TIMES:
             seconds = pc.divide(pc.cast(pc.cast(rows[name], pa.timestamp("us")), pa.int64()), 1_000_000.0)
             times[name] = _floats(seconds, null=np.nan)
-            yield name, (("middle", 0.5),), times[name]
+            yield name, "", _QUANTILES[1:2], times[name]
         elif kind != "boolean":
             number = pc.utf8_length(rows[name]) if kind == "string" else rows[name]
-            yield name, (("low", 0.1), ("middle", 0.5), ("high", 0.9)), _floats(number, null=np.nan)
+            yield name, "", _QUANTILES, _floats(number, null=np.nan)
     for one, other in combinations(list(times)[:_MOST_TIMES], 2):
-        yield f"{one} − {other}", (("low", 0.1), ("middle", 0.5), ("high", 0.9)), times[one] - times[other]
+        yield one, other, _QUANTILES, times[one] - times[other]
 
 
 def _floats(column: Any, null: float = 0.0) -> Floats:

@@ -61,10 +61,10 @@ class Notice:
     `before` and `after` as people read them; `condition`: SQL that held before; `by`: "MERGE by stream silver_orders".
 
     `job`: the writer's, without its version; `rows`: how many the commit hurt (deleted, falsified, there twice), None
-    where nobody counted them; `where`: SQL that the hurt rows satisfy, and they alone of the commit's, empty for all of
-    them; `repair`: what takes the step back, as in `SET` ("amount = amount / 100"), empty where that is not known.
-    `mended_at`: the first later version at which half of the step or more was taken back. `seen_by`: who said that no
-    one has to look any more, and why.
+    where nobody counted them; `where`: SQL that the hurt rows satisfy, and they alone of the commit's, empty where they
+    are all of them or cannot be told so; `repair`: what takes the step back, as in `SET` ("amount = amount / 100"),
+    empty where that is not known. `mended_at`: the first later version at which half of the step or more was taken
+    back. `seen_by`: who said that no one has to look any more, and why.
     """
 
     uri: str
@@ -98,9 +98,9 @@ class Notice:
 _HURT = {
     Measure.NULLS: "{c} IS NULL",
     Measure.EMPTY: "trim({c}) = ''",
-    Measure.PADDED: "{c} <> trim({c})",
-    Measure.CAPITALS: "{c} = upper({c})",
-    Measure.SMALL: "{c} = lower({c})",
+    Measure.PADDED: "{c} <> trim({c}) AND trim({c}) <> ''",
+    Measure.CAPITALS: "{c} = upper({c}) AND {c} <> lower({c})",
+    Measure.SMALL: "{c} = lower({c}) AND {c} <> upper({c})",
     Measure.ZERO: "{c} = 0",
     Measure.NEGATIVE: "{c} < 0",
     Measure.WHOLE: "{c} = trunc({c})",

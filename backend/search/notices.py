@@ -87,9 +87,8 @@ class Habits:
     _conditions: dict[tuple[str, str], dict[str, tuple[int, str, str]]] = field(default_factory=dict)
     _loads: dict[str, Counter[str]] = field(default_factory=dict)  # how often each writer wrote a partition
     _num_loads: Counter[str] = field(default_factory=Counter)
-    _touched: dict[tuple[str | None, Measure], deque[int]] = field(
-        default_factory=dict
-    )  # rows, by each commit of a writer, and of all
+    # Rows by each commit of a writer, and of all.
+    _touched: dict[tuple[str | None, Measure], deque[int]] = field(default_factory=dict)
     _knows_earlier: bool = False
 
     def see(self, commit: Commit, metadata: Metadata | None, num_rows: int | None) -> Iterator[Seen]:
@@ -291,7 +290,7 @@ class TableJudge:
         told = [
             each
             for each in steps(past)
-            if each.column is not None and not is_new and self._is_told(each, is_read=rows is not None)
+            if each.column is not None and not is_new and self._is_told(each, is_read=is_read)
         ]
         of_log = {each.column: each for each in told}
         of_rows = [f for f in of_rows if f.kind not in (Measure.WHOLE, Measure.DISTINCT) or f.subject not in of_log]

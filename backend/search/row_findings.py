@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from backend.format import duration_text, figure_text, percent
 from backend.lake.model import Commit
-from backend.search.commit_rows import NUMBERS, TIMES, CommitRows, Series
+from backend.search.commit_rows import NUMBERS, TIMES, CommitRows, RowSeries
 from backend.search.notice import Measure, hurt_by
 from backend.sql.values import plain_name, quoted_text
 
@@ -33,7 +33,7 @@ _LEAST_SECONDS, _LEAST_DAYS_S, _FASTER = 60.0, 1.5 * 86_400, 8.0
 _LEAST_GONE, _LEAST_TAKEN = 0.05, 0.3  # share of a value that always came; more of one than ever
 _LEAST_COPIED, _LEAST_COPIED_OF_SNAPSHOTS, _MOST_MARKED = 0.02, 0.5, 24
 _APART, _NEARLY_ALL = 1.3, 0.9  # hurt rows: times as many in a group as in all, and of all of them
-_FEW = 20  # rows of a group that is taken for untouched
+_FEW, _NAMED = 20, 3  # rows of a group that is taken for untouched; columns
 _AGREE, _LEAST_FACTOR = 1.25, 1.8  # how far quantiles' ratios lie apart; of one that is not round
 _NICE = (*(10.0**n for n in range(1, 10)), 24.0, 60.0, 1440.0, 3600.0, 86_400.0)
 
@@ -77,7 +77,7 @@ class RowFinding:
 
 @dataclass(frozen=True, slots=True)
 class _Flag:
-    series: Series
+    series: RowSeries
     before: float
     after: float
     rows: int  # of the group
@@ -90,22 +90,21 @@ class _Flag:
 class _Past:
     """Numbers of the last commits of one kind."""
 
-    series: dict[Series, "array[float]"] = field(default_factory=dict)
+    series: dict[RowSeries, "array[float]"] = field(default_factory=dict)
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     num_commits: int = 0
 
-    def add(self, values: Mapping[Series, float], rows: CommitRows) -> None:
+    def add(self, values: Mapping[RowSeries, float], rows: CommitRows) -> None:
+        if len(self.series) > MOST_SERIES:  # by values that come no more, such as numbers of batches
+            self.series = {series: known for series, known in self.series.items() if series in values}
+            self.counts = Counter({group: self.counts[group] for group in rows.counts})
         for series, value in values.items():
-            known = self.series.get(series)
-            if known is None:
-                if len(self.series) >= MOST_SERIES:
-                    continue
-                known = self.series[series] = array("d")
+            known = self.series.setdefault(series, array("d"))
             known.append(value)
             if len(known) > MOST_COMMITS:
                 del known[0]
         self.counts.update(rows.counts)
-        self.num_commits += 1
+        self.num_commits = min(self.num_commits + 1, MOST_COMMITS)
 
 
 class RowHabits:
@@ -184,15 +183,16 @@ def _is_among(marks: npt.NDArray[np.uint64], others: npt.NDArray[np.uint64]) -> 
     return found
 
 
-def _lags(values: Mapping[Series, float]) -> dict[Series, float]:
+def _lags(values: Mapping[RowSeries, float]) -> dict[RowSeries, float]:
     """By how much the times of a group lie after those of all rows, in seconds."""
     return {
         series._replace(measure="lag"): value - every
         for series, value in values.items()
         if series.group
         and series.measure == "middle"
-        and Series(series.column, "low") not in values
-        and (every := values.get(Series(series.column, "middle"))) is not None
+        and not series.other
+        and RowSeries(series.column, "low") not in values
+        and (every := values.get(RowSeries(series.column, "middle"))) is not None
     }
 
 
@@ -200,7 +200,7 @@ def _lags(values: Mapping[Series, float]) -> dict[Series, float]:
 
 
 def _flags(
-    past: _Past, values: Mapping[Series, float], rows: CommitRows, *, is_own: bool, is_load: bool
+    past: _Past, values: Mapping[RowSeries, float], rows: CommitRows, *, is_own: bool, is_load: bool
 ) -> Iterator[_Flag]:
     for series, known in past.series.items():
         if len(known) < LEAST_COMMITS or not (is_own or series.measure in _OF_ANY_WRITER):
@@ -214,7 +214,7 @@ def _flags(
             continue
         elif series.measure not in ("middle", "lag"):
             yield from _share_flag(series, numbers, value, num, past.counts[series.group, series.value])
-        elif " − " not in series.column or (is_own and rows.is_append):
+        elif not series.other or (is_own and rows.is_append):
             yield from _level_flag(series, numbers, value, num, past, rows)
 
 
@@ -223,7 +223,7 @@ def _room(numbers: Sequence[float], times: float) -> float:
     return (times + 4 * times / max(1, len(numbers) - 4)) * (max(numbers) - min(numbers))
 
 
-def _share_flag(series: Series, numbers: Sequence[float], value: float, num: int, total: int) -> Iterator[_Flag]:
+def _share_flag(series: RowSeries, numbers: Sequence[float], value: float, num: int, total: int) -> Iterator[_Flag]:
     for measures, sign, end in ((_RISES, 1, max(numbers)), (_FALLS, -1, min(numbers))):
         step = sign * (value - end)
         if series.measure not in measures or step <= 0:
@@ -238,7 +238,7 @@ def _share_flag(series: Series, numbers: Sequence[float], value: float, num: int
             yield _Flag(series, middle, value, num, round(abs(value - middle) * num), measures[series.measure])
 
 
-def _value_flag(series: Series, numbers: Sequence[float], value: float, num: int, is_whole: bool) -> Iterator[_Flag]:
+def _value_flag(series: RowSeries, numbers: Sequence[float], value: float, num: int, is_whole: bool) -> Iterator[_Flag]:
     """A value that always came (`is_whole`: in each commit) and is gone, or one that takes the place of others."""
     low, high, middle = min(numbers), max(numbers), median(numbers)
     hurt = round(abs(value - middle) * num)
@@ -249,13 +249,13 @@ def _value_flag(series: Series, numbers: Sequence[float], value: float, num: int
 
 
 def _level_flag(
-    series: Series, numbers: Sequence[float], value: float, num: int, past: _Past, rows: CommitRows
+    series: RowSeries, numbers: Sequence[float], value: float, num: int, past: _Past, rows: CommitRows
 ) -> Iterator[_Flag]:
     off = max(min(numbers) - value, value - max(numbers))
     is_lag = series.measure == "lag"
     if off <= 0 or num < _LEAST_LEVEL_ROWS or not (is_lag or _has_spread(series, past)):
         return
-    is_of_few = rows.kinds.get(series.column) in NUMBERS and Series(series.column, "mode") not in rows.values
+    is_of_few = rows.kinds.get(series.column) in NUMBERS and RowSeries(series.column, "mode") not in rows.values
     if series.column in rows.constants or is_of_few:  # what few values do is told of each
         return
     middle, step = median(numbers), max(abs(after - before) for before, after in pairwise(numbers))
@@ -264,9 +264,9 @@ def _level_flag(
         low, high = (median(past.series[series._replace(measure=end)]) for end in ("low", "high"))
         spread = high - low
     times, is_shifted = _LEAST_SPREADS, True
-    if is_lag or " − " in series.column:
-        kinds = [rows.kinds[name] for name in series.column.split(" − ")]
-        times, least = _LEAST_SPREADS_OF_TIME, _LEAST_DAYS_S if "date" in kinds else _LEAST_SECONDS
+    if is_lag or series.other:
+        is_of_days = "date" in (rows.kinds.get(series.column), rows.kinds.get(series.other))
+        times, least = _LEAST_SPREADS_OF_TIME, _LEAST_DAYS_S if is_of_days else _LEAST_SECONDS
         # By hours, as a time zone does; and what never differed tells nothing of the times themselves.
         beside = abs(value - middle) % 3600
         is_shifted = not is_lag or (
@@ -280,7 +280,7 @@ def _level_flag(
         yield _Flag(series, middle, value, num, num, Measure.MEDIAN, off <= times * spread)
 
 
-def _has_spread(series: Series, past: _Past) -> bool:
+def _has_spread(series: RowSeries, past: _Past) -> bool:
     return all(len(past.series.get(series._replace(measure=end), ())) >= LEAST_COMMITS for end in ("low", "high"))
 
 
@@ -288,55 +288,55 @@ def _has_spread(series: Series, past: _Past) -> bool:
 
 
 def _told(flags: Iterator[_Flag], past: _Past, rows: CommitRows) -> list[RowFinding]:
-    """One for each column: the first of `_ORDER`, of the rows that explain it."""
-    by_column = defaultdict[str, defaultdict[str, list[_Flag]]](lambda: defaultdict(list))
+    """One for each column, or two times against each other: the first of `_ORDER`, of the rows that explain it."""
+    by_columns = defaultdict[tuple[str, str], defaultdict[str, list[_Flag]]](lambda: defaultdict(list))
     for flag in flags:
-        by_column[flag.series.column][flag.series.measure].append(flag)
-    levels = {c: _explaining(found["middle"], rows) for c, found in by_column.items() if "middle" in found}
+        by_columns[flag.series.column, flag.series.other][flag.series.measure].append(flag)
+    levels = {c: _explaining(found["middle"], rows) for c, found in by_columns.items() if "middle" in found}
     found = list[RowFinding]()
-    for one, other in combinations(levels, 2):
+    for one, other in combinations([columns for columns in levels if not columns[1]], 2):
         if _are_swapped(levels[one], levels[other]):
-            found.append(replace(_swap(one, other, levels[one]), columns=(one, other)))
-            by_column.pop(one, None)
-            by_column.pop(other, None)
-    for column, some in levels.items():
-        if some[0].is_weak and column in by_column and not _factor(some[0].series, past, rows):
-            del by_column[column]["middle"]
-    paired = {name for column in by_column if " − " in column for name in column.split(" − ")}
-    for column, measures in by_column.items():
-        if "middle" in measures and _factor(levels[column][0].series, past, rows):
-            found.append(replace(_finding(column, levels[column], past, rows), columns=(column,)))
-            continue
+            found.append(_swap(one[0], other[0], levels[one]))
+            by_columns.pop(one, None)
+            by_columns.pop(other, None)
+    for columns, some in levels.items():
+        if some[0].is_weak and columns in by_columns and not _factor(some[0].series, past, rows):
+            del by_columns[columns]["middle"]
+    paired = {name for columns in by_columns if columns[1] for name in columns}
+    for columns, measures in by_columns.items():
         measure = next((each for each in _ORDER if each in measures), None)
-        if measure == "lag" and column in paired:
-            continue
-        if measure is not None:
-            told = _finding(column, _explaining(measures[measure], rows), past, rows)
-            found.append(replace(told, columns=(*column.split(" − "),)))
+        if "middle" in measures and _factor(levels[columns][0].series, past, rows):
+            measure = "middle"
+        if measure is not None and not (measure == "lag" and columns[0] in paired):
+            found.append(_finding(_explaining(measures[measure], rows), past, rows))
     return _of_one_cause(found)
 
 
 def _of_one_cause(found: Sequence[RowFinding]) -> list[RowFinding]:
     """Columns to which the same happened in as many rows are one finding, of the first of them."""
-    told = list[RowFinding]()
+    told = list[list[RowFinding]]()
     for each in found:
-        same = [
-            one
-            for one in told
-            if (one.kind, bool(one.repair)) == (each.kind, bool(each.repair))
-            and abs(one.rows - each.rows) <= 0.1 * max(one.rows, each.rows)
-        ]
-        if not same:
-            told.append(each)
-            continue
-        one = same[0]
-        told[told.index(one)] = replace(one, columns=(*one.columns, *each.columns))
+        for first, *others in told:
+            is_alike = (first.kind, bool(first.repair)) == (each.kind, bool(each.repair))
+            if is_alike and abs(first.rows - each.rows) <= 0.1 * max(first.rows, each.rows):
+                told[told.index([first, *others])].append(each)
+                break
+        else:
+            told.append([each])
     return [
-        replace(one, after=f"{one.after} (as {', '.join(one.columns[1:4])})")
-        if len(one.columns) > 1 and one.kind is not Measure.SWAPPED and " − " not in one.subject
-        else one
-        for one in told
+        replace(
+            first,
+            after=first.after + _as_others(others),
+            columns=tuple(column for each in (first, *others) for column in each.columns),
+        )
+        for first, *others in told
     ]
+
+
+def _as_others(others: Sequence[RowFinding]) -> str:
+    """ " (as dep_delay, arr_time and 2 more)"."""
+    names, more = [each.subject for each in others[:_NAMED]], len(others) - _NAMED
+    return f" (as {', '.join(names)}{f' and {more} more' if more > 0 else ''})" if names else ""
 
 
 def _explaining(flags: Sequence[_Flag], rows: CommitRows) -> list[_Flag]:
@@ -362,11 +362,13 @@ def _explaining(flags: Sequence[_Flag], rows: CommitRows) -> list[_Flag]:
     return of_all or [max(flags, key=lambda flag: flag.hurt)]
 
 
-def _finding(column: str, flags: Sequence[_Flag], past: _Past, rows: CommitRows) -> RowFinding:
+def _finding(flags: Sequence[_Flag], past: _Past, rows: CommitRows) -> RowFinding:
     first, hurt = max(flags, key=lambda flag: flag.hurt), sum(flag.hurt for flag in flags)
-    series, name, where, repair = first.series, plain_name(column), _where(flags), ""
+    series, where, repair = first.series, _where(flags), ""
+    column, name = series.column, plain_name(series.column)
+    columns = tuple(filter(None, (column, series.other)))
     if series.measure == "value":
-        return _of_value(column, first, past, rows)
+        return _of_value(first, past, rows)
     if first.measure is not Measure.MEDIAN:
         kind, subject, middle = first.measure, column, series._replace(measure="middle")
         level, known = rows.values.get(middle), past.series.get(middle)
@@ -377,26 +379,28 @@ def _finding(column: str, flags: Sequence[_Flag], past: _Past, rows: CommitRows)
             is_number = rows.kinds[column] not in ("string", *TIMES)
             subject = own = f"{name} = {rows.modes[column] if is_number else quoted_text(rows.modes[column])}"
         where = " AND ".join(part for part in (where, own) if part)
-        return RowFinding(kind, subject, percent(first.before), percent(first.after), hurt, where, repair)
-    if series.measure == "lag" or " − " in column:
+        return RowFinding(kind, subject, percent(first.before), percent(first.after), hurt, where, repair, columns)
+    if series.measure == "lag" or series.other:
         by = first.after - first.before
-        subject = column if " − " in column else f"{column}, beside other rows"
-        change = f"{_span(first.after)} ({'+' if by > 0 else '−'}{duration_text(abs(by))})"
-        return RowFinding(Measure.MEDIAN, subject, _span(first.before), change, hurt, where)
-    after = figure_text(first.after)
+        subject = f"{column} − {series.other}" if series.other else f"{column}, beside other rows"
+        after = f"{duration_text(first.after)} ({'+' if by > 0 else ''}{duration_text(by)})"
+        return RowFinding(Measure.MEDIAN, subject, duration_text(first.before), after, hurt, where, "", columns)
+    before, after = figure_text(first.before), figure_text(first.after)
     if rows.kinds[column] == "string":
-        return RowFinding(Measure.LENGTH, column, f"{figure_text(first.before)} characters", after, hurt, where)
+        return RowFinding(Measure.LENGTH, column, f"{before} characters", after, hurt, where, "", columns)
     if not 0.5 <= abs(first.before) <= 2 and 0.8 <= first.before * first.after <= 1.25:
         after, repair = f"{after} (1 / x)", f"{name} = 1 / {name}"
     elif factor := _factor(series, past, rows):
         by, sign, back = (factor, "×", "/") if factor >= 1 else (1 / factor, "/", "*")
-        after, repair = f"{after} ({sign} {by:,.6g})", f"{name} = {name} {back} {by:.6g}"
-    return RowFinding(Measure.MEDIAN, column, figure_text(first.before), after, hurt, where, repair)
+        after = f"{after} ({sign} {by:,.6g})"
+        repair = f"{name} = {name} {back} {by:.6g}" if by in _NICE else ""  # by about a factor nothing is repaired
+    return RowFinding(Measure.MEDIAN, column, before, after, hurt, where, repair, columns)
 
 
-def _of_value(column: str, flag: _Flag, past: _Past, rows: CommitRows) -> RowFinding:
+def _of_value(flag: _Flag, past: _Past, rows: CommitRows) -> RowFinding:
     """One that is gone or took over; where another came with as many rows, or differs in its spelling alone, that."""
-    name, value = plain_name(column), flag.series.value
+    column, value = flag.series.column, flag.series.value
+    name, columns = plain_name(column), (column,)
     came = {
         series.value: share
         for series, share in rows.values.items()
@@ -411,15 +415,11 @@ def _of_value(column: str, flag: _Flag, past: _Past, rows: CommitRows) -> RowFin
                 where, repair = f"{name} = {quoted_text(other)}", f"{name} = {quoted_text(value)}"
                 kind = Measure.SPELLING if is_spelt else Measure.VALUE
                 num = round(share * rows.num_rows)
-                return RowFinding(kind, column, quoted_text(value), quoted_text(other), num, where, repair)
+                return RowFinding(kind, column, quoted_text(value), quoted_text(other), num, where, repair, columns)
     is_text = rows.kinds[column] == "string"
     shown = f"{name} = {quoted_text(value) if is_text else value}"
     where = shown if flag.after > flag.before else ""
-    return RowFinding(Measure.VALUE, shown, percent(flag.before), percent(flag.after), flag.hurt, where)
-
-
-def _span(seconds: float) -> str:
-    return f"{'−' if seconds < 0 else ''}{duration_text(abs(seconds))}"
+    return RowFinding(Measure.VALUE, shown, percent(flag.before), percent(flag.after), flag.hurt, where, "", columns)
 
 
 def _where(flags: Sequence[_Flag]) -> str:
@@ -430,7 +430,7 @@ def _where(flags: Sequence[_Flag]) -> str:
     return f"{name} = {listed[0]}" if len(listed) == 1 else f"{name} IN ({', '.join(listed)})"
 
 
-def _factor(series: Series, past: _Past, rows: CommitRows) -> float | None:
+def _factor(series: RowSeries, past: _Past, rows: CommitRows) -> float | None:
     """By what all quantiles were multiplied: a round number, or any where they agree well."""
     ratios = list[float]()
     if rows.kinds.get(series.column) not in NUMBERS:
@@ -457,9 +457,7 @@ def _are_swapped(some: Sequence[_Flag], others: Sequence[_Flag]) -> bool:
 
 
 def _swap(column: str, other: str, flags: Sequence[_Flag]) -> RowFinding:
-    names = [plain_name(column), plain_name(other)]
-    repair = f"{names[0]} = {names[1]}, {names[1]} = {names[0]}"
-    hurt = sum(flag.hurt for flag in flags)
-    return RowFinding(
-        Measure.SWAPPED, f"{column} and {other}", "each its own", "each the other's", hurt, _where(flags), repair
-    )
+    one, two = map(plain_name, (column, other))
+    subject, hurt = f"{column} and {other}", sum(flag.hurt for flag in flags)
+    before, after, repair = "each its own", "each the other's", f"{one} = {two}, {two} = {one}"
+    return RowFinding(Measure.SWAPPED, subject, before, after, hurt, _where(flags), repair, (column, other))
