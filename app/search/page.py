@@ -22,6 +22,7 @@ from app.ui.view.words import markdown_safe, sentence
 from backend.changes.key import choose_key, key_memory
 from backend.errors import LakehouseError, NothingBrokenError, QueryError
 from backend.format import duration_text, things
+from backend.health.attention import finding_text
 from backend.health.health import BACK
 from backend.lake.history.history import example_condition
 from backend.search.notice import Notice
@@ -51,9 +52,10 @@ def findings(opened: OpenTable) -> None:
             those = f"{noticed.num_seen:,} of {things(noticed.num_tables, 'table')}"
             looked = f"Commits of the last {duration_text(BACK.total_seconds())} were looked at in {those} so far."
         st.caption(f"No open finding in this table. {looked}")
+    latest = opened.latest_version if noticed.is_current else None
     for number, notice in enumerate(told):
         with st.container(border=True, key=f"finding_{number}"):
-            st.markdown(f"**{markdown_safe(sentence(text.finding_text(notice)))}**")
+            st.markdown(f"**{markdown_safe(sentence(finding_text(notice, latest)))}**")
             with st.container(horizontal=True, vertical_alignment="center", key=f"finding_acts_{number}"):
                 if notice.condition:
                     st.button(

@@ -36,7 +36,7 @@ from backend.lake.history.history import predicate_text
 from backend.lake.model import Commit
 from backend.lake.table.schema import column_names
 from backend.search.condition import Examples
-from backend.search.notice import Measure, Notice, notice_text
+from backend.search.notice import Measure
 from backend.search.search import Bisection, BisectProgress, Probe, ProbeOutcome, Purpose, gave_text
 from backend.search.suggest import QUANTILES, Held, Suggestion, measure_text
 from backend.sql.numbers import ValueSource
@@ -212,13 +212,6 @@ def suggestion_text(suggestion: Suggestion) -> str:
         return f"{what}: {before} at v{suggestion.last}, {after} at v{suggestion.first}"
     what = f"{suggestion.measure.value} of `{suggestion.column}`" if suggestion.column else suggestion.measure.value
     return f"{what}: {before} up to v{suggestion.last}, {after} at v{suggestion.first}"
-
-
-def finding_text(notice: Notice) -> str:
-    """ "length sku 11 → 8 at v29, WRITE by loader, job erp_sync, 1,302 rows"."""
-    job = "" if notice.job in notice.by else notice.job
-    rows = "" if notice.rows is None else things(notice.rows, "row")
-    return ", ".join(filter(None, (notice_text(notice), job, rows)))
 
 
 def compared_text(held: Sequence[Held]) -> str:

@@ -24,7 +24,6 @@ from backend.changes.explain import (
     hold_against,
     joined_groups,
 )
-from backend.changes.key import NESTED
 from backend.changes.model import Explanation, LookIn, Population, Repeats, RowKind
 from backend.changes.plan import PreparedDiff
 from backend.changes.read import why_not_by_duckdb
@@ -33,7 +32,7 @@ from backend.lake.files.file_difference import DIFFERENCE_COLUMNS
 from backend.lake.lake import Lake
 from backend.lake.model import FILE_COLUMNS, Commit, Snapshot
 from backend.lake.storage.folder import is_remote
-from backend.lake.table.schema import column_names, column_types, readable_names
+from backend.lake.table.schema import NESTED, column_names, column_types, readable_names
 from backend.sql.parquet_rows import numbered_rows, why_not_as_stored
 from backend.sql.session import CancelToken, Connection, session
 from backend.work import Stopped

@@ -16,11 +16,10 @@ from backend.caches import DiskCache
 from backend.changes.model import KeyChoice, KeySource, VersionDiff
 from backend.errors import DiffColumnError
 from backend.lake.model import Commit, Metadata, TableRef
-from backend.lake.table.schema import readable_names, spelled
+from backend.lake.table.schema import NESTED, readable_names, spelled
 
 _MOST_TABLES = 1_000  # whose key is remembered
 PROPERTY = "weir.primaryKey"
-NESTED = ("struct", "array", "map", "variant")
 
 _ID = re.compile(r"(?:.*_)?(?:id|uuid|guid|key)|.*[a-z0-9](?:Id|ID|Key)", re.DOTALL)
 _NAME = r"(?:`[^`]+`|\"[^\"]+\"|[A-Za-z_]\w*)(?:#\d+L?)?"

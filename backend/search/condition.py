@@ -22,7 +22,7 @@ from backend.errors import QueryError
 from backend.format import cut
 from backend.lake.model import FILE_COLUMNS, Snapshot
 from backend.lake.storage.folder import is_remote
-from backend.lake.table.schema import column_names, columns, readable_names
+from backend.lake.table.schema import NESTED, column_names, columns, readable_names
 from backend.sql.expression import AGGREGATES, Expression, nodes, read_expression, require_truth, source_of
 from backend.sql.numbers import FILES_AT_ONCE, Numbers, Reading, ValueSource, narrowest
 from backend.sql.values import quoted_name
@@ -288,8 +288,7 @@ def _file_keys(snapshot: Snapshot) -> pa.ChunkedArray:
 
 def _shown_columns(condition: VersionCondition, snapshot: Snapshot) -> tuple[str, ...]:
     """The table's first plain columns, which name a row to people, and those of the condition."""
-    nested = ("struct", "array", "map", "binary", "variant")
-    flat = [f.path for f in columns(snapshot.metadata) if f.depth == 0 and not f.type.startswith(nested)]
+    flat = [f.path for f in columns(snapshot.metadata) if f.depth == 0 and not f.type.startswith((*NESTED, "binary"))]
     wanted = [*condition.columns, *(name for name in flat if name not in condition.columns)]
     wanted = wanted[: max(EXAMPLE_COLUMNS, len(condition.columns))]
     return tuple(name for name in readable_names(snapshot.metadata) if name in wanted)

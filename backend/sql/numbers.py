@@ -22,7 +22,7 @@ from backend.caches import Lru
 from backend.errors import LakehouseError, QueryError, TableError
 from backend.lake.files.stats import ColumnTotals, StatKind, column_totals, columns_with_stats
 from backend.lake.model import Snapshot, TableRef, VersionReader
-from backend.lake.table.schema import SchemaColumn, columns, read_schema, readable_names
+from backend.lake.table.schema import NESTED, SchemaColumn, columns, read_schema, readable_names
 from backend.sql.expression import Expression, check_expression
 from backend.sql.session import Computation
 from backend.sql.values import as_number, quoted_name, quoted_text
@@ -239,7 +239,6 @@ MOST_CHARS = 200  # longer texts are not ranked
 TOP, FEW = 5, 20
 BINS = 12
 _CANDIDATES = 4 * TOP  # an approximate ranking knows more than it ranks well
-_NESTED = ("struct", "array", "map", "variant")
 _MEASURED = (StatKind.INTEGER, StatKind.FLOAT, StatKind.DECIMAL, StatKind.DATE, StatKind.TIMESTAMP,
              StatKind.TIMESTAMP_NTZ)  # fmt: skip
 
@@ -406,7 +405,7 @@ def bin_edges(totals: ColumnTotals) -> tuple[float, ...]:
 def _measures(column: SchemaColumn, edges: Sequence[float]) -> str:
     name = quoted_name(column.path)
     parts = [f"held := count({name})"]
-    if column.type.startswith(_NESTED):
+    if column.type.startswith(NESTED):
         return f"struct_pack({', '.join(parts)})"
     parts.append(f"different := approx_count_distinct({name})")
     if column.type != "binary":

@@ -19,13 +19,12 @@ from backend.format import count_text, things
 from backend.lake.model import Snapshot, TableRef
 from backend.lake.rows.filters import RowFilter, predicate_sql
 from backend.lake.rows.rows import RowPage
-from backend.lake.table.schema import SchemaColumn
+from backend.lake.table.schema import NESTED, SchemaColumn
 from backend.query.statement import Engine, read_statement
 from backend.redaction import without_secrets
 from backend.sql.values import quoted_name
 
 MOST_COLUMNS = 50
-_NESTED = ("struct", "array", "map", "variant")
 
 
 def rows_sentence(page: RowPage, version: int, *, filtered: bool) -> str:
@@ -61,7 +60,7 @@ _WAYS = {", rising": "ascending", ", falling": "descending"}
 
 def orders(schema: Sequence[SchemaColumn]) -> list[str]:
     """By what rows can be sorted: every column that is not nested, both ways."""
-    flat = [field.path for field in schema if field.depth == 0 and not field.type.startswith(_NESTED)]
+    flat = [field.path for field in schema if field.depth == 0 and not field.type.startswith(NESTED)]
     return [f"{name}{way}" for name in flat for way in _WAYS]
 
 

@@ -37,6 +37,7 @@ _READ = frozenset((
 ))  # fmt: skip
 _READ_STARTS = ("decimal", "interval ")
 PARTS = ("elementType", "keyType", "valueType")  # of a collection's type
+NESTED = ("struct", "array", "map", "variant")  # what their types begin with
 
 
 @dataclass(frozen=True, slots=True)

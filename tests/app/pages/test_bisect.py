@@ -140,7 +140,7 @@ def test_a_finding_is_a_card_that_starts_the_search_and_opens_its_repair_filled_
         store.noticed.keep([lowest, copied, writer], now=now)
     forget_caches()
     app = bisect(condition="")
-    assert "Lowest amount 1 → -4 where amount < 0 at v5, WRITE by loader, job late visits, 1 row." in words(app)
+    assert "1 row: lowest amount 1 → -4 where amount < 0 at v5, WRITE by loader · job late visits." in words(app)
     assert sum("Find its first bad version" in button.label for button in app.button) == 1, "those with a condition"
     repairs = [button.label for button in app.button if str(button.key).startswith("repair_")]
     assert sorted(repairs) == ["Repair these rows…", "Take back what v6 did…"], "of a copy nobody says which rows"
