@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import orjson
@@ -32,7 +32,7 @@ from backend.lake.table.metadata_diff import InForce, compare
 from backend.lake.table.schema import column_types, physical_names, show_partition
 from backend.search.commit_rows import CommitRows, read_commit_rows
 from backend.search.notice import FIRSTS, Key, Measure, Notice
-from backend.search.row_findings import RowHabits
+from backend.search.row_findings import RowFinding, RowHabits
 from backend.search.suggest import (
     MOST_FILES,
     TIMES,
@@ -276,45 +276,44 @@ class TableJudge:
         of_rows = self._row_habits.see(commit, writer_of(commit), rows) if rows else []
         if self._fills_back(commit):
             of_rows = []
-        if len(self._past) <= LEAST_BEFORE:
-            return
         past = [one for one, _ in self._past]
+        if len(past) <= LEAST_BEFORE:
+            return
         if held.copied and rows is None and not any(one.copied for one in past[:-1]):
             share = f" ({percent(held.copied / held.num_rows)} of the table)" if held.num_rows else ""
             copies = Measure.COPIED, "", "none", f"{held.copied:,}{share}"
             notice = replace(self._notice(copies, commit, streams), rows=held.copied)
             self._open[notice.key] = notice, partial(_are_gone, held.copied)
             yield notice
-        is_read = rows is not None
-        is_new = is_read and not self._row_habits.knows(commit, writer_of(commit))
-        told = [
-            each
-            for each in steps(past)
-            if each.column is not None and not is_new and self._is_told(each, is_read=is_read)
-        ]
-        of_log = {each.column: each for each in told}
-        of_rows = [f for f in of_rows if f.kind not in (Measure.WHOLE, Measure.DISTINCT) or f.subject not in of_log]
-        known = {column for found in of_rows for column in found.columns}
+        is_new = rows is not None and not self._row_habits.knows(commit, writer_of(commit))
+        told = [each for each in ([] if is_new else steps(past)) if self._is_told(each, is_read=rows is not None)]
         if not any(kind is Measure.DELETED for kind, *_ in firsts):
             told += _rows_lost(past)
         is_anew = all(_is_anew(before, after) for before, after in pairwise(self._past[-3:]))
-        jumps = list[tuple[Notice, Mends]]()
-        for found in of_rows:
-            notice = self._notice((found.kind, found.subject, found.before, found.after), commit, streams)
-            notice = replace(notice, rows=found.rows, where=found.where, repair=found.repair)
-            jumps.append((notice, partial(_is_taken_back, notice, [of_log[c] for c in found.columns if c in of_log])))
-        for each in sorted(told, key=lambda each: -each.jump):
-            if each.column in known:
-                continue
-            before, after = (measure_text(each.measure, value) for value in (each.before, each.after))
-            seen = each.measure, each.column or "", before, after
-            jumps.append((self._notice(seen, commit, streams, each.condition), partial(_is_back, each)))
-        for notice, is_mended in jumps[:_MOST_OF_A_COMMIT]:
+        for notice, is_mended in islice(self._jumps(commit, of_rows, told, streams), _MOST_OF_A_COMMIT):
             self._open[notice.key] = notice, is_mended
             if is_anew:
                 self._young[notice.key] = notice
             else:
                 yield notice
+
+    def _jumps(
+        self, commit: Commit, of_rows: Sequence[RowFinding], told: Sequence[Suggestion], streams: Mapping[str, str]
+    ) -> Iterator[tuple[Notice, Mends]]:
+        """What the rows tell, most of them first, then what statistics tell of other columns. What statistics bound
+        says more than that few values are alike."""
+        of_log = {each.column: each for each in told}
+        shown = [f for f in of_rows if f.kind not in (Measure.WHOLE, Measure.DISTINCT) or f.subject not in of_log]
+        for found in shown:
+            notice = self._notice((found.kind, found.subject, found.before, found.after), commit, streams)
+            notice = replace(notice, rows=found.rows, where=found.where, repair=found.repair)
+            yield notice, partial(_is_taken_back, notice, [of_log[c] for c in found.columns if c in of_log])
+        known = {column for found in shown for column in found.columns}
+        for each in sorted(told, key=lambda each: -each.jump):
+            if each.column not in known:
+                before, after = (measure_text(each.measure, value) for value in (each.before, each.after))
+                seen = each.measure, each.column or "", before, after
+                yield self._notice(seen, commit, streams, each.condition), partial(_is_back, each)
 
     def _fills_back(self, commit: Commit) -> bool:
         """Whether it wrote partitions alone that nobody wrote before, and that lie before others."""
@@ -378,19 +377,19 @@ class TableJudge:
         """Whether the newest version took the step, and far enough for somebody who did not ask. `is_read`: its rows
         were, and show what befell more than a few."""
         newest, commit = self._past[-1]
-        if found.first != newest.version:
+        if found.column is None or found.first != newest.version:
             return False
         if found.measure is Measure.NULLS:
             is_delete = commit is not None and commit.operation == "DELETE"
             return not is_delete and found.after - found.before >= _LEAST_NULLS and found.before < _MOST_NULLS
         before, after = as_number(found.before) or 0.0, as_number(found.after) or 0.0
-        if newest.columns[found.column or ""].kind in TIMES:
+        if newest.columns[found.column].kind in TIMES:
             days = 1 if isinstance(found.after, datetime) else _LEAST_TIME_S
             if found.measure is Measure.LOWEST and (before - after) * days < _LEAST_TIME_S:
                 return False
         else:  # by the width of the range, and at least to the double or the half; or it was never negative
             least = (_FEW_FAR_OUT if is_read else 1.0) if abs(after) > abs(before) else 0.5
-            if self._grows_so(found.column or "", found.measure):
+            if self._grows_so(found.column, found.measure):
                 return False
             is_far = found.jump >= _LEAST_JUMP and abs(after - before) >= least * abs(before)
             if not is_far and not after < 0 <= before:
@@ -401,14 +400,9 @@ class TableJudge:
         """Whether nothing but one value was there before, or the bound went as many times further before."""
         *known, newest = [abs(as_number(_bound(held, column, measure)) or 0.0) for held, _ in self._past]
         ratios = [after / before for before, after in pairwise([*known, newest]) if before > 0 and after > before]
-        return (len(set(known)) == 1 and self._is_one_value(column)) or (
-            len(ratios) > 1 and max(ratios[:-1]) ** 2 >= ratios[-1] and newest > max(known)
-        )
-
-    def _is_one_value(self, column: str) -> bool:
-        """Whether the column held nothing else before."""
         totals = self._past[-2][0].columns.get(column)
-        return totals is not None and totals.lowest == totals.highest
+        is_one_value = len(set(known)) == 1 and totals is not None and totals.lowest == totals.highest
+        return is_one_value or (len(ratios) > 1 and max(ratios[:-1]) ** 2 >= ratios[-1] and newest > max(known))
 
     def _is_growth(self, found: Suggestion) -> bool:
         """Whether the bound went no further than time did, or no faster than ever before, a row or a second."""
