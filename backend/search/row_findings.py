@@ -234,8 +234,10 @@ def _share_flag(series: RowSeries, numbers: Sequence[float], value: float, num: 
         sigma = math.sqrt(chance * (1 - chance) / max(1, num) + 1e-9)
         hurt = round(step * num)
         if step >= max(least, _room(numbers, 3)) and hurt >= _LEAST_ROWS and step >= _LEAST_SIGMA * sigma:
-            middle = median(numbers)
-            yield _Flag(series, middle, value, num, round(abs(value - middle) * num), measures[series.measure])
+            middle, measure = median(numbers), measures[series.measure]
+            is_counted = sign > 0 and measure is not Measure.TRUE  # all that are so, whom `where` names
+            hurt = round((value if is_counted else abs(value - middle)) * num)
+            yield _Flag(series, middle, value, num, hurt, measure)
 
 
 def _value_flag(series: RowSeries, numbers: Sequence[float], value: float, num: int, is_whole: bool) -> Iterator[_Flag]:
