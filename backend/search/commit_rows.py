@@ -4,6 +4,7 @@ Rule: rows that a commit only moved are none of its own: they cancel out against
 many rows is known by evenly spaced ones. Nothing is read of one with more rows than `lake.judged_rows`.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,13 +25,15 @@ from backend.sql.values import quoted_name
 
 MOST_COLUMNS, MOST_VALUES, MOST_GROUPS = 40, 20, 6
 MOST_MARKS = 10_000
-_MOST_PROFILED, _MOST_TIMES = 50_000, 4
+_MOST_PROFILED, _MOST_TIMES, _FAR = 50_000, 4, 3.0
 NUMBERS = ("byte", "short", "integer", "long", "float", "double", "decimal")
 _FRACTIONS, TIMES = ("float", "double", "decimal"), ("date", "timestamp", "timestamp_ntz")
 
 # UTF-8 that was read as another encoding.
 _GARBLED = "\u00c3[\u0080-\u00bf\u2013-\u203a\u0152-\u0192]|\u00c2[\u00a0-\u00bf]|\u00e2\u20ac|\ufffd"
 _FEW_VALUED = ("string", "boolean")
+
+Bounds = Mapping[str, tuple[float, float]]
 
 
 class RowSeries(NamedTuple):
@@ -62,9 +65,11 @@ class CommitRows:
     is_append: bool = True  # it removed no file
 
 
-def read_commit_rows(lake: Lake, ref: TableRef, commit: Commit, unmarked: frozenset[str]) -> CommitRows | None:
-    """None where nothing can be told: too many rows, files that are gone, no row added.
-    `unmarked`: columns that tell batches apart, not rows."""
+def read_commit_rows(
+    lake: Lake, ref: TableRef, commit: Commit, unmarked: frozenset[str], bounds: Bounds
+) -> CommitRows | None:
+    """None where nothing can be told: too many rows, files that are gone, no row added. `unmarked`: columns that tell
+    batches apart, not rows; `bounds`: of columns with numbers, the lowest and highest of earlier commits."""
     with suppress(LakehouseError, pa.ArrowException):
         version = commit.version
         after = lake.snapshot(ref, version)
@@ -82,7 +87,8 @@ def read_commit_rows(lake: Lake, ref: TableRef, commit: Commit, unmarked: frozen
         if removed.num_rows:
             gone = lake.read_files(lake.snapshot(ref, version - 1), removed, columns=names, as_of=after).read_all()
             rows, gone = _net(rows, gone.cast(rows.schema))
-        return profile_rows(rows, gone, {name: kinds[name] for name in names}, unmarked) if rows.num_rows else None
+        of_names = {name: kinds[name] for name in names}
+        return profile_rows(rows, gone, of_names, unmarked, bounds) if rows.num_rows else None
     return None
 
 
@@ -95,13 +101,22 @@ def _net(added: pa.Table, removed: pa.Table) -> tuple[pa.Table, pa.Table]:
     return rows.take(np.repeat(np.arange(len(times)), np.maximum(times, 0))), rows.take(np.flatnonzero(times < 0))
 
 
-def profile_rows(rows: pa.Table, gone: pa.Table, kinds: Mapping[str, str], unmarked: frozenset[str]) -> CommitRows:
+def profile_rows(
+    rows: pa.Table, gone: pa.Table, kinds: Mapping[str, str], unmarked: frozenset[str], bounds: Bounds
+) -> CommitRows:
     """Of `rows` that a commit added, `gone` that it took away, and Delta's types of their columns."""
     marks, num_rows, is_sample = _marks(rows, unmarked), len(rows), len(rows) > _MOST_PROFILED
+    ends = {
+        RowSeries(name, measure): float(end)
+        for name, kind in kinds.items()
+        if kind in NUMBERS
+        for measure, end in zip(("least", "most"), pc.min_max(rows[name]).as_py().values(), strict=True)
+        if end is not None and math.isfinite(end)
+    }
     rows = _some(rows)
     counted = {name: pc.value_counts(rows[name]) for name in rows.column_names}
     groups = [name for name, found in counted.items() if kinds[name] in _FEW_VALUED and 1 < len(found) <= MOST_VALUES]
-    values, counts = _measured(rows, kinds, groups[:MOST_GROUPS])
+    values, counts = _measured(rows, kinds, groups[:MOST_GROUPS], bounds)
     if is_sample:
         counts = {group: round(count * num_rows / len(rows)) for group, count in counts.items()}
     own, modes = _values(counted, len(rows), kinds, is_sample=is_sample)
@@ -110,12 +125,12 @@ def profile_rows(rows: pa.Table, gone: pa.Table, kinds: Mapping[str, str], unmar
         gone = _some(gone)
         known = {name: pc.value_counts(gone[name]) for name in gone.column_names}
         before = {
-            **_measured(gone, kinds, groups[:MOST_GROUPS])[0],
+            **_measured(gone, kinds, groups[:MOST_GROUPS], {})[0],
             **_values(known, len(gone), kinds, is_sample=is_sample)[0],
         }
     constants = frozenset(name for name, found in counted.items() if len(found) == 1)
     is_append = not len(gone)
-    return CommitRows(num_rows, {**values, **own}, counts, kinds, before, modes, constants, marks, is_append)
+    return CommitRows(num_rows, {**values, **own, **ends}, counts, kinds, before, modes, constants, marks, is_append)
 
 
 def _values(
@@ -143,7 +158,7 @@ def _some(rows: pa.Table) -> pa.Table:
 
 
 def _measured(
-    rows: pa.Table, kinds: Mapping[str, str], groups: Sequence[str]
+    rows: pa.Table, kinds: Mapping[str, str], groups: Sequence[str], bounds: Bounds
 ) -> tuple[dict[RowSeries, float], dict[tuple[str, str], int]]:
     values, counts = dict[RowSeries, float](), dict[tuple[str, str], int]()
     numbered = [("", [""], np.zeros(len(rows), np.uint8))]  # a group's values, and which each row has; the last: none
@@ -155,14 +170,14 @@ def _measured(
         counts |= {
             (group, text): int(n) for text, n in zip(texts, np.bincount(numbers, minlength=len(texts)), strict=False)
         }
-    for column, measure, of, hits in _shares(rows, kinds):
+    for column, measure, of, hits in _shares(rows, kinds, bounds):
         for group, texts, numbers in numbered:
             totals = np.bincount(numbers, weights=of, minlength=len(texts))
             found = np.bincount(numbers, weights=hits, minlength=len(texts))
             for text, total, hit in zip(texts, totals, found, strict=False):
                 if total:
                     values[RowSeries(column, measure, group, text)] = hit / total
-    for column, other, quantiles, levels in _levels(rows, kinds):
+    for column, other, quantiles, levels in _levels(rows, kinds, bounds):
         order = np.argsort(levels, kind="stable")[: len(levels) - np.count_nonzero(np.isnan(levels))]
         for group, texts, numbers in numbered:
             ranked = order[np.argsort(numbers[order], kind="stable")]
@@ -177,7 +192,7 @@ def _measured(
 Floats = npt.NDArray[np.float64]
 
 
-def _shares(rows: pa.Table, kinds: Mapping[str, str]) -> Iterator[tuple[str, str, Floats, Floats]]:
+def _shares(rows: pa.Table, kinds: Mapping[str, str], bounds: Bounds) -> Iterator[tuple[str, str, Floats, Floats]]:
     """Column, measure, and by row whether it counts at all and whether it is one of them."""
     every = np.ones(len(rows))
     for name, kind in kinds.items():
@@ -203,6 +218,13 @@ def _shares(rows: pa.Table, kinds: Mapping[str, str]) -> Iterator[tuple[str, str
             conditions = {"zero": pc.equal(number, 0.0), "negative": pc.less(number, 0.0)}
             if kind in _FRACTIONS:
                 conditions["whole"] = pc.equal(number, pc.trunc(number))
+            if name in bounds:
+                low, high = bounds[name]
+                above = pc.greater(number, high)
+                # The newest of what grows lies a little above all before, what was falsified far above.
+                usual = pc.quantile(number.filter(above))[0].as_py() or high
+                is_far = low < high and usual >= max(_FAR * high, high + 2 * (high - low))
+                conditions["above"] = above if is_far else pc.and_(above, False)
         for measure, condition in conditions.items():
             yield name, measure, filled, _floats(condition)
 
@@ -210,7 +232,9 @@ def _shares(rows: pa.Table, kinds: Mapping[str, str]) -> Iterator[tuple[str, str
 _QUANTILES = (("low", 0.1), ("middle", 0.5), ("high", 0.9))
 
 
-def _levels(rows: pa.Table, kinds: Mapping[str, str]) -> Iterator[tuple[str, str, Sequence[tuple[str, float]], Floats]]:
+def _levels(
+    rows: pa.Table, kinds: Mapping[str, str], bounds: Bounds
+) -> Iterator[tuple[str, str, Sequence[tuple[str, float]], Floats]]:
     """Column and `RowSeries.other`, quantiles, and each row's number: lengths of texts, times in seconds; NaN for
     null."""
     times = dict[str, Floats]()
@@ -221,7 +245,10 @@ def _levels(rows: pa.Table, kinds: Mapping[str, str]) -> Iterator[tuple[str, str
             yield name, "", _QUANTILES[1:2], times[name]
         elif kind != "boolean":
             number = pc.utf8_length(rows[name]) if kind == "string" else rows[name]
-            yield name, "", _QUANTILES, _floats(number, null=np.nan)
+            numbers = _floats(number, null=np.nan)
+            yield name, "", _QUANTILES, numbers
+            if name in bounds and np.any(above := numbers > bounds[name][1]):
+                yield name, "", (("middle above", 0.5),), np.where(above, numbers, np.nan)
     for one, other in combinations(list(times)[:_MOST_TIMES], 2):
         yield one, other, _QUANTILES, times[one] - times[other]
 

@@ -125,6 +125,7 @@ def notice_text(notice: Notice) -> str:
         return f"{notice.subject} on another condition than before: {notice.before} → {notice.after} {where}"
     of = " of " if notice.kind.startswith("share") and notice.kind is not Measure.VALUE else " "
     what = f"{notice.kind}{of}{notice.subject}" if notice.subject else notice.kind
-    group = notice.where.removesuffix(hurt_by(notice.kind, notice.subject)).removesuffix(" AND ")
+    own = f"{plain_name(notice.subject)} > " if notice.kind is Measure.HIGHEST else hurt_by(notice.kind, notice.subject)
+    group = (notice.where.partition(own)[0] if own else notice.where).removesuffix(" AND ")
     rows = f" where {group}" if group and notice.kind not in _OWN_WHERE else ""
     return f"{what} {notice.before} → {notice.after}{rows} {where}"

@@ -236,10 +236,10 @@ class TableJudge:
     def __post_init__(self) -> None:
         self._habits = Habits(self.earlier)
 
-    @property
-    def unmarked(self) -> frozenset[str]:
-        """As of `read_commit_rows`."""
-        return self._row_habits.unmarked
+    def rows_of(self, lake: Lake, commit: Commit) -> CommitRows | None:
+        """Those of its next commit, read beside what is known of those before."""
+        habits = self._row_habits
+        return read_commit_rows(lake, self.ref, commit, habits.unmarked, habits.bounds(commit, writer_of(commit)))
 
     def see(
         self, held: Held, commit: Commit | None, streams: Mapping[str, str], rows: CommitRows | None = None
@@ -256,7 +256,7 @@ class TableJudge:
             if is_mended(previous, held, commit):
                 del self._open[key]
                 if self._young.pop(key, None) is None:
-                    num_mended += math.inf if notice.rows is None else notice.rows
+                    num_mended += math.inf if notice.rows is None or notice.condition else notice.rows
                     yield replace(notice, mended_at=held.version)
                 else:  # it was nothing, and hides no step that is something
                     self._past = [(one, its) for one, its in self._past if one.version != notice.version]
@@ -305,7 +305,10 @@ class TableJudge:
         of_log = {each.column: each for each in told}
         shown = [f for f in of_rows if f.kind not in (Measure.WHOLE, Measure.DISTINCT) or f.subject not in of_log]
         for found in shown:
-            notice = self._notice((found.kind, found.subject, found.before, found.after), commit, streams)
+            condition = (
+                of_log[found.subject].condition if found.kind is Measure.HIGHEST and found.subject in of_log else ""
+            )
+            notice = self._notice((found.kind, found.subject, found.before, found.after), commit, streams, condition)
             notice = replace(notice, rows=found.rows, where=found.where, repair=found.repair)
             yield notice, partial(_is_taken_back, notice, [of_log[c] for c in found.columns if c in of_log])
         known = {column for found in shown for column in found.columns}
@@ -510,7 +513,7 @@ class NoticeLooks:
                 held = replace(held, copied=_copied_rows(self._lake.snapshot(ref, held.version)))
             rows = None
             if commit is not None and commit.may_change_rows and held.version > latest - self._most_read:
-                rows = read_commit_rows(self._lake, ref, commit, judge.unmarked)
+                rows = judge.rows_of(self._lake, commit)
             found |= {notice.key: notice for notice in judge.see(held, commit, streams, rows)}
         return found
 

@@ -34,6 +34,8 @@ _LEAST_GONE, _LEAST_TAKEN = 0.05, 0.3  # share of a value that always came; more
 _LEAST_COPIED, _LEAST_COPIED_OF_SNAPSHOTS, _MOST_MARKED = 0.02, 0.5, 24
 _APART, _NEARLY_ALL = 1.3, 0.9  # hurt rows: times as many in a group as in all, and of all of them
 _FEW, _NAMED = 20, 3  # rows of a group that is taken for untouched; columns
+_NEAR = 1.25  # that the middle of some rows lies off by chance
+_NEARLY_ABOVE = 0.5  # of the highest before: where what was multiplied lies above it, nearly all of it
 _AGREE, _LEAST_FACTOR = 1.25, 1.8  # how far quantiles' ratios lie apart; of one that is not round
 _NICE = (*(10.0**n for n in range(1, 10)), 24.0, 60.0, 1440.0, 3600.0, 86_400.0)
 
@@ -42,22 +44,14 @@ _RISES = {
     "null": Measure.NULLS, "empty": Measure.EMPTY, "mode": Measure.ONE_VALUE, "negative": Measure.NEGATIVE,
     "zero": Measure.ZERO, "padded": Measure.PADDED, "foreign": Measure.FOREIGN, "garbled": Measure.GARBLED,
     "whole": Measure.WHOLE,
-    "upper": Measure.CAPITALS, "lower": Measure.SMALL, "true": Measure.TRUE,
+    "above": Measure.HIGHEST, "upper": Measure.CAPITALS, "lower": Measure.SMALL, "true": Measure.TRUE,
 }  # fmt: skip
 # Judged also where the kind has no past.
-_OF_ANY_WRITER = (
-    "null",
-    "empty",
-    "garbled",
-    "negative",
-    "padded",
-    "foreign",
-    "middle",
-)  # judged where the kind has no past
+_OF_ANY_WRITER = ("null", "empty", "garbled", "above", "negative", "padded", "foreign", "middle")
 _FALLS = {"distinct": Measure.DISTINCT, "true": Measure.TRUE, "negative": Measure.NEGATIVE}
 _ORDER = (
-    "null", "empty", "garbled", "value", "negative", "whole", "zero", "mode", "padded", "upper", "lower", "foreign",
-    "middle", "lag", "true", "distinct",
+    "null", "empty", "garbled", "above", "value", "negative", "whole", "zero", "mode", "padded", "upper", "lower",
+    "foreign", "middle", "lag", "true", "distinct",
 )  # fmt: skip
 
 
@@ -128,11 +122,25 @@ class RowHabits:
         """Columns that tell batches apart, not rows: one value in each, and times, where something else tells rows."""
         return self._unmarked
 
+    def bounds(self, commit: Commit, writer: str) -> dict[str, tuple[float, float]]:
+        """Of columns with numbers that do not grow, the lowest and highest of earlier commits that it is judged by."""
+        past = self._past_of(commit, writer)
+        return {
+            one.column: (_least(one.column, past), _most(one.column, past))
+            for one, known in past.series.items()
+            if one.measure == "most"
+            and len(known) >= LEAST_COMMITS
+            and sum(after > before for before, after in pairwise(known)) < _NEARLY_ALL * (len(known) - 1)
+        }
+
+    def _past_of(self, commit: Commit, writer: str) -> _Past:
+        kind = self._kinds[writer, commit.operation or ""]
+        return kind if kind.num_commits >= LEAST_COMMITS else self._table
+
     def see(self, commit: Commit, writer: str, rows: CommitRows) -> list[RowFinding]:
         """What is unlike before, most rows first."""
         values = {**rows.values, **_lags(rows.values)}
-        kind = self._kinds[writer, commit.operation or ""]
-        past = kind if kind.num_commits >= LEAST_COMMITS else self._table
+        kind, past = self._kinds[writer, commit.operation or ""], self._past_of(commit, writer)
         found = list[RowFinding]()
         if past is kind or past.num_commits >= _LEAST_OF_TABLE:
             is_load = commit.operation not in ("UPDATE", "MERGE", "DELETE")
@@ -210,12 +218,16 @@ def _flags(
         if series.measure == "value":
             if is_load:
                 yield from _value_flag(series, numbers, value or 0.0, rows.num_rows, len(known) >= past.num_commits)
-        elif value is None:
+        elif value is None or series.measure == "above":
             continue
         elif series.measure not in ("middle", "lag"):
             yield from _share_flag(series, numbers, value, num, past.counts[series.group, series.value])
         elif not series.other or (is_own and rows.is_append):
             yield from _level_flag(series, numbers, value, num, past, rows)
+    for series, value in values.items():
+        if series.measure == "above":  # by the bounds of its past, which none was above
+            num, total = rows.counts.get((series.group, series.value), 0), past.counts[series.group, series.value]
+            yield from _share_flag(series, [0.0] * LEAST_COMMITS, value, num, total)
 
 
 def _room(numbers: Sequence[float], times: float) -> float:
@@ -307,11 +319,23 @@ def _told(flags: Iterator[_Flag], past: _Past, rows: CommitRows) -> list[RowFind
     paired = {name for columns in by_columns if columns[1] for name in columns}
     for columns, measures in by_columns.items():
         measure = next((each for each in _ORDER if each in measures), None)
-        if "middle" in measures and _factor(levels[columns][0].series, past, rows):
-            measure = "middle"
+        if "middle" in measures and (factor := _factor(levels[columns][0].series, past, rows)):
+            # All rows of a group, or exactly those above: where nearly all that were multiplied would lie there.
+            above = _explaining(measures["above"], rows) if measure == "above" else []
+            num_above, num = (sum(flag.hurt for flag in some) for some in (above, levels[columns]))
+            reaches = factor * _least(columns[0], past) >= _NEARLY_ABOVE * _most(columns[0], past) if above else False
+            measure = "above" if reaches and num_above < num else "middle"
         if measure is not None and not (measure == "lag" and columns[0] in paired):
             found.append(_finding(_explaining(measures[measure], rows), past, rows))
     return _of_one_cause(found)
+
+
+def _least(column: str, past: _Past) -> float:
+    return min(past.series[RowSeries(column, "least")])
+
+
+def _most(column: str, past: _Past) -> float:
+    return max(past.series[RowSeries(column, "most")])
 
 
 def _of_one_cause(found: Sequence[RowFinding]) -> list[RowFinding]:
@@ -371,6 +395,8 @@ def _finding(flags: Sequence[_Flag], past: _Past, rows: CommitRows) -> RowFindin
     columns = tuple(filter(None, (column, series.other)))
     if series.measure == "value":
         return _of_value(first, past, rows)
+    if first.measure is Measure.HIGHEST:
+        return _of_far(flags, past, rows)
     if first.measure is not Measure.MEDIAN:
         kind, subject, middle = first.measure, column, series._replace(measure="middle")
         level, known = rows.values.get(middle), past.series.get(middle)
@@ -397,6 +423,20 @@ def _finding(flags: Sequence[_Flag], past: _Past, rows: CommitRows) -> RowFindin
         after = f"{after} ({sign} {by:,.6g})"
         repair = f"{name} = {name} {back} {by:.6g}" if by in _NICE else ""  # by about a factor nothing is repaired
     return RowFinding(Measure.MEDIAN, column, before, after, hurt, where, repair, columns)
+
+
+def _of_far(flags: Sequence[_Flag], past: _Past, rows: CommitRows) -> RowFinding:
+    """Numbers above all before, far above at that, and by what they were multiplied where that is a round number."""
+    series = max(flags, key=lambda flag: flag.hurt).series
+    column, name = series.column, plain_name(series.column)
+    bound, after, repair = _most(column, past), figure_text(rows.values[RowSeries(column, "most")]), ""
+    usual = median(past.series.get(series._replace(measure="middle"), [0.0]))
+    times = rows.values[series._replace(measure="middle above")] / usual if usual > 0 else 0.0
+    if factor := next((nice for nice in _NICE if 1 / _NEAR <= times / nice <= _NEAR), None):
+        after, repair = f"{after} (× {factor:,.6g})", f"{name} = {name} / {factor:.6g}"
+    where = " AND ".join(filter(None, (_where(flags), f"{name} > {bound:.15g}")))
+    hurt = sum(flag.hurt for flag in flags)
+    return RowFinding(Measure.HIGHEST, column, figure_text(bound), after, hurt, where, repair, (column,))
 
 
 def _of_value(flag: _Flag, past: _Past, rows: CommitRows) -> RowFinding:

@@ -55,7 +55,7 @@ def shown(habits: RowHabits, number: int, rows: Rows, gone: Rows | None = None, 
         object.__setattr__(commit, name, value)
     none = {name: column[:0] for name, column in rows.items()}
     tables = [pa.table(one).cast(SCHEMA) for one in (rows, gone or none)]
-    return habits.see(commit, "ann", profile_rows(*tables, KINDS, habits.unmarked))
+    return habits.see(commit, "ann", profile_rows(*tables, KINDS, habits.unmarked, habits.bounds(commit, "ann")))
 
 
 def past() -> RowHabits:
@@ -97,6 +97,11 @@ def _copied(rows: Rows) -> None:
             rows[name][:300] = column[:300]
 
 
+def _some_of_spain(rows: Rows) -> None:
+    hit = (rows["country"] == "ES") & (np.arange(ROWS) % 3 > 0)
+    rows["amount"] = np.where(hit, rows["amount"] * 100, rows["amount"])
+
+
 def _cut(rows: Rows) -> None:
     rows["amount"] = np.trunc(rows["amount"])
 
@@ -106,6 +111,9 @@ FAULTS: dict[str, tuple[Callable[[Rows], None], Measure, str, str, str]] = {
     "a unit in one country": (
         _where("amount", "country", "ES", lambda amount: amount * 100), Measure.MEDIAN, "amount", "country = 'ES'",
         "amount = amount / 100",
+    ),
+    "a unit in some rows of one country": (
+        _some_of_spain, Measure.HIGHEST, "amount", "country = 'ES' AND amount > 206.83", "amount = amount / 100",
     ),
     "an odd factor": (
         _where("amount", "source", "POS", lambda amount: amount * 2.2), Measure.MEDIAN, "amount", "source = 'POS'",
