@@ -22,7 +22,7 @@ from app.host_answer import HostQuestion
 from app.services import once
 from app.ui import lists, work
 from app.ui.export import exact_rows
-from app.ui.figures import chart, key_figures
+from app.ui.figures import chart, key_figures, state_mark
 from app.ui.frame import CHOICES, pin_names, version_picker
 from app.ui.lake import OpenTable
 from app.ui.table_acts import act_button, repair_button, way_back
@@ -38,6 +38,7 @@ from backend.changes.model import DiffMethod, Question, VersionDiff
 from backend.changes.plan import METHOD_NAMES
 from backend.errors import DiffError, LakehouseError
 from backend.format import bytes_text, cut, things, utc_text
+from backend.health.attention import finding_text, most_hurt, severity_of_notice
 from backend.lake.history.history import example_condition, predicate_text, resolve_version
 from backend.lake.model import Commit, TableCard
 from backend.lake.table.schema import column_names
@@ -52,6 +53,7 @@ SOON_S = 0.15  # a wait that nobody notices, instead of a page that is drawn twi
 MOST_KEYS = 3  # offered to pair rows by
 MOST_CONDITION = 2_000  # characters
 DEFAULT_COMMITS = 10  # the range where the link names none
+MOST_FINDINGS = 5  # above the answer; the table's page has them all
 DAY = timedelta(days=1)
 
 
@@ -73,6 +75,8 @@ def changes(opened: OpenTable) -> None:
         if against is None:
             _offer_others(opened.latest_version, [*newest.values()])
         question, part = _asked(opened, against, versions, methods)
+        if against is None:
+            _findings(opened, versions)
         diff = _answer(question, part)
         if against is None:
             _what_helps(opened, versions, diff)
@@ -131,6 +135,20 @@ def _choose(from_version: int | str, to_version: int) -> None:
 
 
 # the answer -----------------------------------------------------------------------------------------------------------
+
+
+def _findings(opened: OpenTable, versions: tuple[int, int]) -> None:
+    """Open findings of the commits between, what hurt most first, each with what repairs its rows."""
+    noticed = cache.noticed(cache.streams_reading())
+    latest = opened.latest_version if noticed.is_current else None
+    told = [
+        each for each in noticed.notices if each.uri == opened.ref.uri and min(versions) < each.version <= max(versions)
+    ]
+    for number, notice in enumerate(sorted(told, key=most_hurt)[:MOST_FINDINGS]):
+        with st.container(horizontal=True, vertical_alignment="center", key=f"finding_{number}"):
+            mark = state_mark(severity_of_notice(notice))
+            st.markdown(f"{mark} **{markdown_safe(sentence(finding_text(notice, latest)))}**", width="content")
+            repair_button(opened.ref, opened.latest_version, notice, key=f"repair_{number}")
 
 
 def _answer(question: Question, part: LogPart) -> VersionDiff | None:
@@ -464,9 +482,6 @@ def _what_helps(opened: OpenTable, versions: tuple[int, int], diff: VersionDiff 
     """Other values for some rows, or the version before as it was. `diff`: what the page knows of the rows."""
     where = str(st.session_state.get(state.ROWS_WHERE) or "").strip()
     act_button(opened.ref, opened.latest_version, Repair(where), key="repair")
-    for number, notice in enumerate(cache.noticed(cache.streams_reading()).notices):
-        if notice.uri == opened.ref.uri and min(versions) < notice.version <= max(versions):
-            repair_button(opened.ref, opened.latest_version, notice, key=f"repair_{number}")
     if (before := min(versions)) < opened.latest_version:
         is_of_latest = versions == (before, opened.latest_version)
         since = diff if is_of_latest and diff is not None and not diff.question.where else None

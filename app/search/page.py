@@ -282,7 +282,7 @@ def _suggestions(opened: OpenTable, asked: BisectRequest) -> None:
     with st.container(key="suggestions"):
         range_text = f"between v{low} and v{high}"
         title = f"**What jumped {range_text}** · a click fills the condition" if suggested else ""
-        st.markdown(title or f"Nothing jumped {range_text}.")
+        st.markdown(title or f"Nothing jumped in the statistics of the log {range_text}.")
         for number, each in enumerate(suggested):
             with st.container(horizontal=True, vertical_alignment="center", key=f"suggested_{number}"):
                 st.button(

@@ -16,6 +16,7 @@ from app.summary.view import summary as view
 from app.ui import dialogs, figures, lists
 from app.ui.lake import OpenTable
 from app.ui.live import live, newest
+from app.ui.table_acts import repair_button
 from app.ui.view.words import PAGE_ROWS, KeyFigure, linked, markdown_safe, sentence
 from app.ui.work import spinner
 from backend.expectations.looks import Looks, hindsight_text, judged_now
@@ -178,13 +179,13 @@ def _notices(opened: OpenTable) -> None:
         return
     with st.container(border=True, gap="xsmall", key="notices"):
         for notice in notices:
-            _notice(opened.ref, notice, opened.latest_version if noticed.is_current else None)
+            _notice(opened, notice, opened.latest_version if noticed.is_current else None)
         if below := streams_reached(opened.ref.uri, streams.streams):
             st.caption(markdown_safe(f"Downstream: {', '.join(below)}."))
 
 
-def _notice(ref: TableRef, notice: Notice, latest: int | None) -> None:
-    now, version = services.now(), notice.version
+def _notice(opened: OpenTable, notice: Notice, latest: int | None) -> None:
+    ref, now, version = opened.ref, services.now(), notice.version
     never = "never silent for nearly as long" if notice.kind is Measure.SILENCE else "no commit before did that"
     when = f"{ago(notice.committed_at, now)}; {never}" if notice.committed_at else never
     key = f"{version}_{notice.kind}_{notice.subject}"
@@ -198,6 +199,8 @@ def _notice(ref: TableRef, notice: Notice, latest: int | None) -> None:
         if notice.condition:
             search: navigation.Params = {state.GOOD: version - 1, state.CONDITION: notice.condition}
             navigation.table_link(ref.name, "First bad version", search, page="bisect")
+        navigation.incident_link(ref.name, version - 1, version)
+        repair_button(ref, opened.latest_version, notice, key=f"repair_{key}")
         ends = (utc_text((notice.committed_at or now) + each) for each in (-_AROUND, _AROUND))
         time = dict(zip((state.SINCE, state.UNTIL), ends, strict=True))
         navigation.table_link(ref.name, "Timeline", time, page="timeline")

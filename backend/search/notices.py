@@ -49,6 +49,7 @@ from backend.sql.values import as_number
 LEAST_BEFORE, MOST_BEFORE = 5, 24  # versions whose rows changed
 MOST_AT_ONCE = 1_000  # versions of one look; what lies further back is left out
 MOST_READ = 60  # commits whose rows are read where nobody looked before
+MOST_FIRST_S = 300.0  # of a processor, for first looks; the tables that are left are known by their logs alone
 MOST_TABLES = 256  # whose past is remembered
 _AT_ONCE = 25  # versions of one step
 _MOST_OF_A_COMMIT = 4  # the largest
@@ -444,7 +445,7 @@ class NoticeLooks:
         *,
         most_read: int = MOST_READ,
     ) -> None:
-        self._most_read = most_read
+        self._most_read, self._left_s = most_read, MOST_FIRST_S
         self._lake, self._streams, self._rest, self._numbers = lake, streams, rest, held_numbers()
         self._judges: Lru[str, tuple[str, int, TableJudge]] = Lru(MOST_TABLES)  # with the table's id and the version
 
@@ -458,15 +459,19 @@ class NoticeLooks:
         if latest.num_files > MOST_FILES or (latest.committed_at and latest.committed_at < since):
             return []
         table_id, seen, judge = self._judges.get(ref.uri) or ("", -1, TableJudge(ref))
+        unread, is_first = latest.version - self._most_read, False
         if table_id != latest.metadata.id or not latest.version - MOST_AT_ONCE <= seen <= latest.version:
             first = self._lake.version_at(ref, since) or 0
             seen = max(first - MOST_BEFORE, latest.version - MOST_AT_ONCE, 0) - 1
             history = partial(self._lake.history, ref, ending_version=seen, limit=MOST_AT_ONCE)
-            judge = TableJudge(ref, history if seen >= 0 else tuple)
+            judge, is_first = TableJudge(ref, history if seen >= 0 else tuple), True
+            unread = unread if self._left_s > 0 else latest.version
         found = dict[Key, Notice]()
         for low in range(seen + 1, latest.version + 1, _AT_ONCE):
             began_s, high = time.monotonic(), min(low + _AT_ONCE - 1, latest.version)
-            found |= self._judged(judge, ref, low, high, latest.version)
+            began_cpu_s = time.thread_time()
+            found |= self._judged(judge, ref, (low, high), unread)
+            self._left_s -= time.thread_time() - began_cpu_s if is_first else 0.0
             self._judges.put(ref.uri, (latest.metadata.id, high, judge))
             self._rest(time.monotonic() - began_s)
         found |= {notice.key: notice for notice in judge.stood(now)}
@@ -503,8 +508,10 @@ class NoticeLooks:
         newest = self._lake.history(ref, limit=most)
         return [(commit, commit.committed_at) for commit in reversed(newest) if commit.committed_at]
 
-    def _judged(self, judge: TableJudge, ref: TableRef, low: int, high: int, latest: int) -> Mapping[Key, Notice]:
-        versions = spread(self._lake.versions(ref), high - low + 1, within=(low, high))
+    def _judged(self, judge: TableJudge, ref: TableRef, within: tuple[int, int], unread: int) -> Mapping[Key, Notice]:
+        """`unread`: up to this version no rows are read."""
+        low, high = within
+        versions = spread(self._lake.versions(ref), high - low + 1, within=within)
         history = self._lake.history(ref, starting_version=low, ending_version=high)
         commits, streams, found = {commit.version: commit for commit in history}, self._streams(), dict[Key, Notice]()
         for held in held_at(self._numbers, self._lake, ref, versions):
@@ -512,7 +519,7 @@ class NoticeLooks:
             if held.num_files <= _MOST_COMPARED and (commit is None or commit.may_change_rows):
                 held = replace(held, copied=_copied_rows(self._lake.snapshot(ref, held.version)))
             rows = None
-            if commit is not None and commit.may_change_rows and held.version > latest - self._most_read:
+            if commit is not None and commit.may_change_rows and held.version > unread:
                 rows = judge.rows_of(self._lake, commit)
             found |= {notice.key: notice for notice in judge.see(held, commit, streams, rows)}
         return found

@@ -218,6 +218,13 @@ def test_an_unusual_commit_is_told_until_somebody_has_seen_it(orders: Path, home
     assert "Highest amount 498.2 → 47,189 at v2, WRITE." in words(app) and "writer 498.2 → 47,189" in words(app).lower()
     assert links(app)["What changed"] == "table=silver%2Forders&from=1&to=2"
     assert links(app)["First bad version"] == "table=silver%2Forders&good=1&condition=amount+%3C%3D+550"
+    assert links(app)["Open an incident…"] == "table=silver%2Forders&from=1&to=2"
+    assert [button.label for button in app.button if str(button.key).startswith("repair_")] == [
+        "Take back what v2 did…"
+    ]
+    between = open_page("changes", **{"table": "silver/orders", "from": 1, "to": 2})
+    assert "Highest amount 498.2 → 47,189 at v2, WRITE." in words(between) and "repair_0" in keys(between)
+    assert "Highest amount" not in words(open_page("changes", **{"table": "silver/orders", "from": 2, "to": 2}))
     press(app, "expect_2_highest_amount")
     assert ":green-badge[:material/check_circle: OK]" in words(app) or ":orange-badge" in words(app), "judged at once"
     assert "A host judges it again every 5 min." in words(app) and "Would never have fired in " in words(app)
