@@ -49,7 +49,7 @@ from backend.sql.values import as_number
 LEAST_BEFORE, MOST_BEFORE = 5, 24  # versions whose rows changed
 MOST_AT_ONCE = 1_000  # versions of one look; what lies further back is left out
 MOST_READ = 60  # commits whose rows are read where nobody looked before
-MOST_FIRST_S = 300.0  # of a processor, for first looks; the tables that are left are known by their logs alone
+MOST_FIRST_S = 120.0  # of a processor, for first looks; the tables that are left are known by their logs alone
 MOST_TABLES = 256  # whose past is remembered
 _AT_ONCE = 25  # versions of one step
 _MOST_OF_A_COMMIT = 4  # the largest
