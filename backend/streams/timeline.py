@@ -116,7 +116,7 @@ def _commits(
         left_out.append(f"commits of {ref.name} before {oldest}, or whose time is not known")
     for at, commit in timed:
         stream, metrics = stream_of(commit, names), commit.metrics
-        who = f"stream {stream}" if stream else commit.user or commit.job
+        who = f"stream {stream}" if stream else ", ".join(filter(None, (commit.user, commit.job)))
         counts = (("+", metrics.rows_inserted), ("~", metrics.rows_updated), ("−", metrics.rows_deleted))
         rows = " ".join(f"{sign}{count_text(count)}" for sign, count in counts if count)
         what = f"v{commit.version} {commit.operation or 'a commit'}{f' by {who}' if who else ''}"

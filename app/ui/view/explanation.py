@@ -228,8 +228,8 @@ def _key(values: Mapping[str, Any]) -> str:
 
 
 def _writer(commit: Commit) -> str:
-    """ "v60 (WRITE, job hourly count 60)"."""
-    named = [cut(each, _MOST_VALUE) for each in (commit.operation, commit.job or commit.user) if each]
+    """ "v60 (WRITE, ann, job hourly count 60)"."""
+    named = [cut(each, _MOST_VALUE) for each in (commit.operation, commit.user, commit.job) if each]
     return f"v{commit.version} ({', '.join(named) or 'unnamed'})"
 
 
