@@ -123,8 +123,9 @@ def hosts_up(streams: StreamsReading) -> int:
     return sum(host.silent_s(now) <= stale_s for host in streams.hosts)
 
 
-def noticed(streams: StreamsReading) -> NoticedSoFar:
-    """What commits did that somebody has to look at, as hosts noticed it; where none lives, as it is found here."""
+def noticed(streams: StreamsReading, opened: str = "") -> NoticedSoFar:
+    """What commits did that somebody has to look at, as hosts noticed it; where none lives, as it is found here, first
+    at the table whose page is `opened`."""
     try:
         reading = None if hosts_up(streams) else lake_reading()
     except LakehouseError:  # it is told where tables are shown
@@ -132,7 +133,7 @@ def noticed(streams: StreamsReading) -> NoticedSoFar:
     if reading is None or not (reading.is_complete or _notice_watch.made):  # to read the lake comes first
         return NoticedSoFar(streams.notices, is_current=hosts_up(streams) > 0)
     cards, names = [table for table in reading.tables if isinstance(table, TableCard)], query_names(streams.streams)
-    return _notice_watch().found(cards, streams.notices, streams.notices_seen, names)
+    return _notice_watch().found(cards, streams.notices, streams.notices_seen, names, opened)
 
 
 _notice_watch = once(lambda: NoticeWatch(Lake(services.settings()), services.now))

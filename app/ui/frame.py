@@ -235,7 +235,7 @@ def _title_row(opened: OpenTable, page: str, *, versioned: bool) -> None:
             _version_control(opened)
         with st.popover("URI", icon=":material/content_copy:", key="uri"):
             st.code(opened.ref.uri, language=None, wrap_lines=True)
-    findings = sum(notice.uri == ref.uri for notice in cache.noticed(cache.streams_reading()).notices)
+    findings = sum(notice.uri == ref.uri for notice in cache.noticed(cache.streams_reading(), ref.uri).notices)
     with st.container(horizontal=True, gap="xxsmall", key="table_pages"):
         for name in navigation.table_pages():
             chosen, label = {state.TABLE: opened.ref.name, state.VERSION: state.version()}, navigation.title(name)

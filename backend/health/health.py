@@ -240,7 +240,7 @@ def health_judge(read: Callable[[TableRef], HealthEvidence]) -> LakeJudge[Judged
 MOST_TABLES = 1_000  # a host looks at all
 BACK, SILENT_BACK = timedelta(days=7), timedelta(hours=1)  # at first, and for what fell silent since
 SILENCES_EVERY_S = 300.0  # silence is told after an hour
-PAUSE, MOST_PAUSE_S = 2.0, 2.0  # times what a step took
+PAUSE, MOST_PAUSE_S = 1.0, 2.0  # times what a step took
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 _log = logging.getLogger(__name__)
@@ -267,23 +267,26 @@ class NoticeWatch:
 
     def __init__(self, lake: Lake, now: Callable[[], datetime], sleep: Callable[[float], object] = time.sleep) -> None:
         self._now, self._since = now, now() - BACK
+        self._opened = ""  # the table that somebody looks at: the next one
         self._streams: Mapping[str, str] = {}
         self._looks = NoticeLooks(lake, lambda: self._streams, lambda took_s: sleep(min(MOST_PAUSE_S, PAUSE * took_s)))
         self._found: dict[str, Mapping[Key, Notice]] = {}  # by table; each is replaced as a whole
         self._judge = LakeJudge(
             self._look,
             lambda looked, card: looked[0] is card and time.monotonic() - looked[1] < SILENCES_EVERY_S,
-            lambda card: -_written_at(card).timestamp(),
+            self._rank,
             patience_s=0.0,
         )
 
     def found(
-        self, cards: Sequence[TableCard], known: Iterable[Notice], seen: frozenset[Key], streams: Mapping[str, str]
-    ) -> NoticedSoFar:
-        """What is found so far at the tables of these cards; the rest follows. `known`: what hosts noticed while they
-        lived; `seen`: what nobody has to look at; `streams`: as `NoticeLooks` has them."""
-        self._streams = streams
-        wanted = sorted(cards, key=_written_at, reverse=True)[:MOST_TABLES]
+        self, cards: Sequence[TableCard], known: Iterable[Notice], seen: frozenset[Key], streams: Mapping[str, str],
+        opened: str = "",
+    ) -> NoticedSoFar:  # fmt: skip
+        """What is found so far at the tables of these cards; the rest follows, first the one that is `opened`. `known`:
+        what hosts noticed while they lived; `seen`: what nobody has to look at; `streams`: as `NoticeLooks` has
+        them."""
+        self._streams, self._opened = streams, opened or self._opened
+        wanted = sorted(cards, key=self._rank)[:MOST_TABLES]
         self._judge.judged(wanted)
         notices = {notice.key: notice for notice in known}
         for card in cards:
@@ -292,6 +295,9 @@ class NoticeWatch:
         open_ones.sort(key=lambda notice: notice.committed_at or _EARLIEST, reverse=True)
         num_seen = sum(card.ref.uri in self._found for card in wanted)
         return NoticedSoFar(tuple(open_ones), num_seen, len(wanted), len(cards), num_seen == len(cards))
+
+    def _rank(self, card: TableCard) -> tuple[bool, float]:
+        return card.ref.uri != self._opened, -_written_at(card).timestamp()
 
     def _look(self, card: TableCard) -> tuple[TableCard, float]:
         ref, now, before = card.ref, self._now(), self._found.get(card.ref.uri)

@@ -218,6 +218,9 @@ def test_the_tables_written_last_are_looked_at_and_no_more_than_that(
     watched = Watched(settings)
     wait_until(lambda: not watched.found().is_partial, "two are looked at")
     assert looked == ["t2", "t1"] and watched.found() == NoticedSoFar((), 2, 2, 3)
+    opened = next(card.ref.uri for card in watched.cards() if card.ref.name == "t0")
+    watched.watch.found(watched.cards(), (), frozenset(), {}, opened)
+    wait_until(lambda: "t0" in looked, "the one that somebody opens, although it was written long ago")
 
 
 @pytest.mark.parametrize("fault", [StorageError("the disk does not answer"), ZeroDivisionError()])
