@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,7 +33,7 @@ _FRACTIONS, TIMES = ("float", "double", "decimal"), ("date", "timestamp", "times
 _GARBLED = "\u00c3[\u0080-\u00bf\u2013-\u203a\u0152-\u0192]|\u00c2[\u00a0-\u00bf]|\u00e2\u20ac|\ufffd"
 _FEW_VALUED = ("string", "boolean")
 
-Bounds = Mapping[str, tuple[float, float]]
+Bounds = Mapping[str, tuple[float, float]]  # of columns: what is high, and the least middle of what is far above it
 
 
 class RowSeries(NamedTuple):
@@ -51,15 +51,15 @@ class RowSeries(NamedTuple):
 class CommitRows:
     """`num_rows`: that it added, what was updated among them; `values`: each series' number, in the column's own unit
     (times in seconds), shares from 0 to 1; `counts`: rows of each group, of large commits by the sample; `before`: of
-    the rows as they were, where it took as many away; `modes`: the commonest value of columns with many. `marks`:
-    hashes of rows by the columns that are no batch's own, of large commits some."""
+    the rows as they were, where it took as many away; `modes`: the commonest value of columns with many, or with
+    few in a group. `marks`: hashes of rows by the columns that are no batch's own, of large commits some."""
 
     num_rows: int
     values: Mapping[RowSeries, float]
     counts: Mapping[tuple[str, str], int]
     kinds: Mapping[str, str]  # Delta's types
     before: Mapping[RowSeries, float] = field(default_factory=dict)
-    modes: Mapping[str, str] = field(default_factory=dict)
+    modes: Mapping[RowSeries, str] = field(default_factory=dict)
     constants: frozenset[str] = frozenset()  # columns with one value in all rows
     marks: npt.NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
     is_append: bool = True  # it removed no file
@@ -69,7 +69,7 @@ def read_commit_rows(
     lake: Lake, ref: TableRef, commit: Commit, unmarked: frozenset[str], bounds: Bounds
 ) -> CommitRows | None:
     """None where nothing can be told: too many rows, files that are gone, no row added. `unmarked`: columns that tell
-    batches apart, not rows; `bounds`: of columns with numbers, the lowest and highest of earlier commits."""
+    batches apart, not rows."""
     with suppress(LakehouseError, pa.ArrowException):
         version = commit.version
         after = lake.snapshot(ref, version)
@@ -120,6 +120,9 @@ def profile_rows(
     if is_sample:
         counts = {group: round(count * num_rows / len(rows)) for group, count in counts.items()}
     own, modes = _values(counted, len(rows), kinds, is_sample=is_sample)
+    alike = _alike(rows, counted, groups[:MOST_GROUPS])
+    own |= {series: share for series, (share, _) in alike.items()}
+    modes |= {series: value for series, (_, value) in alike.items()}
     before = dict[RowSeries, float]()
     if 0.9 * num_rows <= len(gone) <= 1.1 * num_rows:
         gone = _some(gone)
@@ -135,9 +138,9 @@ def profile_rows(
 
 def _values(
     counted: Mapping[str, pa.StructArray], num_rows: int, kinds: Mapping[str, str], *, is_sample: bool
-) -> tuple[dict[RowSeries, float], dict[str, str]]:
+) -> tuple[dict[RowSeries, float], dict[RowSeries, str]]:
     """How often values come: shares of few, of the commonest of many, and which that is."""
-    values, modes = dict[RowSeries, float](), dict[str, str]()
+    values, modes = dict[RowSeries, float](), dict[RowSeries, str]()
     for name, found in counted.items():
         found = found.filter(pc.is_valid(found.field(0)))
         known = found.field(1).to_numpy()
@@ -145,11 +148,36 @@ def _values(
             values[RowSeries(name, "distinct")] = len(known) / int(known.sum())
         if len(known) > MOST_VALUES:
             values[RowSeries(name, "mode")] = int(known.max()) / int(known.sum())
-            modes[name] = str(found.field(0)[int(known.argmax())].as_py())
+            modes[RowSeries(name, "mode")] = str(found.field(0)[int(known.argmax())].as_py())
         elif kinds[name] not in (*_FRACTIONS, *TIMES):
             for value, count in zip(found.field(0).cast(pa.string()).to_pylist(), known, strict=True):
                 values[RowSeries(name, "value", name, value)] = int(count) / num_rows
     return values, modes
+
+
+def _alike(
+    rows: pa.Table, counted: Mapping[str, pa.StructArray], groups: Sequence[str]
+) -> dict[RowSeries, tuple[float, str]]:
+    """Within each value of a group, the share of the commonest value of columns that have not many, and that value."""
+    few = [name for name, found in counted.items() if 1 < len(found) <= 3 * MOST_VALUES]
+    coded = {name: rows[name].combine_chunks().dictionary_encode(null_encoding="encode") for name in few}
+    codes = {name: each.indices.to_numpy() for name, each in coded.items()}
+    found = dict[RowSeries, tuple[float, str]]()
+    for group, name in permutations(few, 2):
+        if group in groups:
+            size = len(coded[name].dictionary)
+            cells = np.bincount(codes[group] * size + codes[name], minlength=len(coded[group].dictionary) * size)
+            for text, row in zip(coded[group].dictionary.to_pylist(), cells.reshape(-1, size), strict=True):
+                if text is not None:
+                    value = coded[name].dictionary[int(row.argmax())].as_py()
+                    series = RowSeries(name, "alike", group, _text(text))
+                    found[series] = int(row.max()) / int(row.sum()), _text(value)
+    return found
+
+
+def _text(value: Any) -> str:
+    """As Arrow casts it to a string."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _some(rows: pa.Table) -> pa.Table:
@@ -170,13 +198,13 @@ def _measured(
         counts |= {
             (group, text): int(n) for text, n in zip(texts, np.bincount(numbers, minlength=len(texts)), strict=False)
         }
-    for column, measure, of, hits in _shares(rows, kinds, bounds):
+    for series, of, hits in _shares(rows, kinds, bounds):
         for group, texts, numbers in numbered:
             totals = np.bincount(numbers, weights=of, minlength=len(texts))
             found = np.bincount(numbers, weights=hits, minlength=len(texts))
             for text, total, hit in zip(texts, totals, found, strict=False):
                 if total:
-                    values[RowSeries(column, measure, group, text)] = hit / total
+                    values[series._replace(group=group, value=text)] = hit / total
     for column, other, quantiles, levels in _levels(rows, kinds, bounds):
         order = np.argsort(levels, kind="stable")[: len(levels) - np.count_nonzero(np.isnan(levels))]
         for group, texts, numbers in numbered:
@@ -192,13 +220,13 @@ def _measured(
 Floats = npt.NDArray[np.float64]
 
 
-def _shares(rows: pa.Table, kinds: Mapping[str, str], bounds: Bounds) -> Iterator[tuple[str, str, Floats, Floats]]:
-    """Column, measure, and by row whether it counts at all and whether it is one of them."""
+def _shares(rows: pa.Table, kinds: Mapping[str, str], bounds: Bounds) -> Iterator[tuple[RowSeries, Floats, Floats]]:
+    """What is measured, and by row whether it counts at all and whether it is one of them."""
     every = np.ones(len(rows))
     for name, kind in kinds.items():
         column = rows[name]
         filled = _floats(pc.is_valid(column))
-        yield name, "null", every, 1.0 - filled
+        yield RowSeries(name, "null"), every, 1.0 - filled
         conditions: dict[str, Any] = {}
         if kind == "string":
             trimmed, upper, lower = pc.utf8_trim_whitespace(column), pc.utf8_upper(column), pc.utf8_lower(column)
@@ -219,14 +247,18 @@ def _shares(rows: pa.Table, kinds: Mapping[str, str], bounds: Bounds) -> Iterato
             if kind in _FRACTIONS:
                 conditions["whole"] = pc.equal(number, pc.trunc(number))
             if name in bounds:
-                low, high = bounds[name]
+                high, least = bounds[name]
                 above = pc.greater(number, high)
-                # The newest of what grows lies a little above all before, what was falsified far above.
-                usual = pc.quantile(number.filter(above))[0].as_py() or high
-                is_far = low < high and usual >= max(_FAR * high, high + 2 * (high - low))
+                is_far = (pc.quantile(number.filter(above))[0].as_py() or -math.inf) >= least
                 conditions["above"] = above if is_far else pc.and_(above, False)
         for measure, condition in conditions.items():
-            yield name, measure, filled, _floats(condition)
+            yield RowSeries(name, measure), filled, _floats(condition)
+    times = [name for name, kind in kinds.items() if kind.startswith("timestamp")][:_MOST_TIMES]
+    for one, other in permutations(times, 2):
+        # Nothing happens after it is loaded; of other times nobody knows the order.
+        if kinds[one] == kinds[other] and pc.count_distinct(rows[other], mode="all").as_py() == 1:
+            later = pc.greater(rows[one], rows[other])
+            yield RowSeries(one, "later", other=other), _floats(pc.is_valid(later)), _floats(later)
 
 
 _QUANTILES = (("low", 0.1), ("middle", 0.5), ("high", 0.9))
@@ -247,7 +279,7 @@ def _levels(
             number = pc.utf8_length(rows[name]) if kind == "string" else rows[name]
             numbers = _floats(number, null=np.nan)
             yield name, "", _QUANTILES, numbers
-            if name in bounds and np.any(above := numbers > bounds[name][1]):
+            if name in bounds and np.any(above := numbers > bounds[name][0]):
                 yield name, "", (("middle above", 0.5),), np.where(above, numbers, np.nan)
     for one, other in combinations(list(times)[:_MOST_TIMES], 2):
         yield one, other, _QUANTILES, times[one] - times[other]

@@ -288,6 +288,9 @@ class TableJudge:
             yield notice
         is_new = rows is not None and not self._row_habits.knows(commit, writer_of(commit))
         told = [each for each in ([] if is_new else steps(past)) if self._is_told(each, is_read=rows is not None)]
+        if rows is not None:  # rows of a new kind are as they are; what comes late is no fault
+            habits = self._row_habits
+            told = [each for each in told if not habits.num_new and each.column not in habits.late]
         if not any(kind is Measure.DELETED for kind, *_ in firsts):
             told += _rows_lost(past)
         is_anew = all(_is_anew(before, after) for before, after in pairwise(self._past[-3:]))

@@ -6,12 +6,11 @@ is told that explains it and leaves others untouched.
 """
 
 import math
-import re
 from array import array
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations, pairwise
+from itertools import pairwise
 from statistics import median
 
 import numpy as np
@@ -19,7 +18,7 @@ import numpy.typing as npt
 
 from backend.format import duration_text, figure_text, percent
 from backend.lake.model import Commit
-from backend.search.commit_rows import NUMBERS, TIMES, CommitRows, RowSeries
+from backend.search.commit_rows import NUMBERS, TIMES, Bounds, CommitRows, RowSeries
 from backend.search.notice import Measure, hurt_by
 from backend.sql.values import plain_name, quoted_text
 
@@ -34,8 +33,15 @@ _LEAST_GONE, _LEAST_TAKEN = 0.05, 0.3  # share of a value that always came; more
 _LEAST_COPIED, _LEAST_COPIED_OF_SNAPSHOTS, _MOST_MARKED = 0.02, 0.5, 24
 _APART, _NEARLY_ALL = 1.3, 0.9  # hurt rows: times as many in a group as in all, and of all of them
 _FEW, _NAMED = 20, 3  # rows of a group that is taken for untouched; columns
+_TAIL, _FAR = 8.0, 3.0  # times the highest tenth of most commits; the highest of all
 _NEAR = 1.25  # that the middle of some rows lies off by chance
 _NEARLY_ABOVE = 0.5  # of the highest before: where what was multiplied lies above it, nearly all of it
+_OF_NEW = 1.15  # times as many rows as are of a new kind, that a step is theirs
+_ABOUT = 0.15  # of the step, that columns which changed places may lie off
+_NEVER_MEANT = (Measure.VALUE, Measure.DISTINCT, Measure.GARBLED, Measure.LATER)  # not even by rows of a new kind
+_DIGITS = 3
+_INSTEAD = 0.7  # of the rows that others usually have, where a value takes their place
+_ROWS = RowSeries("", "rows")
 _AGREE, _LEAST_FACTOR = 1.25, 1.8  # how far quantiles' ratios lie apart; of one that is not round
 _NICE = (*(10.0**n for n in range(1, 10)), 24.0, 60.0, 1440.0, 3600.0, 86_400.0)
 
@@ -44,13 +50,15 @@ _RISES = {
     "null": Measure.NULLS, "empty": Measure.EMPTY, "mode": Measure.ONE_VALUE, "negative": Measure.NEGATIVE,
     "zero": Measure.ZERO, "padded": Measure.PADDED, "foreign": Measure.FOREIGN, "garbled": Measure.GARBLED,
     "whole": Measure.WHOLE,
-    "above": Measure.HIGHEST, "upper": Measure.CAPITALS, "lower": Measure.SMALL, "true": Measure.TRUE,
+    "above": Measure.HIGHEST, "later": Measure.LATER, "alike": Measure.ONE_VALUE,
+    "upper": Measure.CAPITALS, "lower": Measure.SMALL, "true": Measure.TRUE,
 }  # fmt: skip
 # Judged also where the kind has no past.
 _OF_ANY_WRITER = ("null", "empty", "garbled", "above", "negative", "padded", "foreign", "middle")
 _FALLS = {"distinct": Measure.DISTINCT, "true": Measure.TRUE, "negative": Measure.NEGATIVE}
 _ORDER = (
-    "null", "empty", "garbled", "above", "value", "negative", "whole", "zero", "mode", "padded", "upper", "lower",
+    "null", "empty", "garbled", "later", "above", "alike", "value", "negative", "whole", "zero", "mode", "padded",
+    "upper", "lower",
     "foreign", "middle", "lag", "true", "distinct",
 )  # fmt: skip
 
@@ -111,6 +119,8 @@ class RowHabits:
         self._marked: deque[tuple[int, npt.NDArray[np.uint64]]] = deque(maxlen=_MOST_MARKED)
         self._copied: deque[float] = deque(maxlen=MOST_COMMITS)
         self._unmarked: frozenset[str] = frozenset()
+        self.num_new = 0  # of the newest commit's rows, how many have a value of few that the table never had
+        self.late = frozenset[str]()  # times of which all its rows lie a day further back than ever
         self._has_key = False  # whether a column, or nearly, tells rows apart
 
     def knows(self, commit: Commit, writer: str) -> bool:
@@ -122,16 +132,20 @@ class RowHabits:
         """Columns that tell batches apart, not rows: one value in each, and times, where something else tells rows."""
         return self._unmarked
 
-    def bounds(self, commit: Commit, writer: str) -> dict[str, tuple[float, float]]:
-        """Of columns with numbers that do not grow, the lowest and highest of earlier commits that it is judged by."""
+    def bounds(self, commit: Commit, writer: str) -> Bounds:
+        """Of columns with numbers that do not grow: the highest, or less where few rows lie far above others."""
         past = self._past_of(commit, writer)
-        return {
-            one.column: (_least(one.column, past), _most(one.column, past))
-            for one, known in past.series.items()
-            if one.measure == "most"
-            and len(known) >= LEAST_COMMITS
-            and sum(after > before for before, after in pairwise(known)) < _NEARLY_ALL * (len(known) - 1)
-        }
+        found = dict[str, tuple[float, float]]()
+        for one, known in past.series.items():
+            grows = sum(after > before for before, after in pairwise(known)) >= _NEARLY_ALL * (len(known) - 1)
+            if one.measure == "most" and len(known) >= LEAST_COMMITS and not grows:
+                low, high = _least(one.column, past), max(known)
+                usual = _TAIL * median(past.series.get(one._replace(measure="high"), known))
+                if 0 < usual < high:
+                    found[one.column] = usual, usual
+                elif low < high:
+                    found[one.column] = high, max(_FAR * high, high + 2 * (high - low))
+        return found
 
     def _past_of(self, commit: Commit, writer: str) -> _Past:
         kind = self._kinds[writer, commit.operation or ""]
@@ -139,17 +153,30 @@ class RowHabits:
 
     def see(self, commit: Commit, writer: str, rows: CommitRows) -> list[RowFinding]:
         """What is unlike before, most rows first."""
-        values = {**rows.values, **_lags(rows.values)}
+        values = {**rows.values, **_lags(rows.values), _ROWS: float(rows.num_rows)}
         kind, past = self._kinds[writer, commit.operation or ""], self._past_of(commit, writer)
+        self.num_new, self.late = self._num_of_new_kind(rows), _late(past, rows)
         found = list[RowFinding]()
         if past is kind or past.num_commits >= _LEAST_OF_TABLE:
             is_load = commit.operation not in ("UPDATE", "MERGE", "DELETE")
-            found = _told(_flags(past, values, rows, is_own=past is kind, is_load=is_load), past, rows)
+            flags = _flags(past, values, rows, is_own=past is kind, is_load=is_load)
+            found = _told((each for each in flags if not _is_of_new(each, self.num_new)), past, rows)
         copied = self._copies(commit, rows)
         kind.add(values, rows)
         self._table.add(values, rows)
         self._learn(rows)
         return sorted([*copied, *found], key=lambda each: -each.rows)
+
+    def _num_of_new_kind(self, rows: CommitRows) -> int:
+        """Rows with a value that no commit of the table had, in a column with few values: they are as they are."""
+        if self._table.num_commits < LEAST_COMMITS:
+            return 0
+        new = Counter[str]()
+        for (group, value), count in rows.counts.items():
+            if count >= _LEAST_ROWS and RowSeries(group, "value", group, value) not in self._table.series:
+                new[group] += count
+        del new[""]
+        return max(new.values(), default=0)
 
     def _learn(self, rows: CommitRows) -> None:
         self._constants = rows.constants if self._constants is None else self._constants & rows.constants
@@ -181,6 +208,12 @@ class RowHabits:
             self._copied.append(share)
         self._marked.append((commit.version, rows.marks))
         return found
+
+
+def _is_of_new(flag: _Flag, num_new: int) -> bool:
+    """Whether it may be that rows of a new kind came."""
+    excess = abs(flag.after - flag.before) * flag.rows if flag.measure is not Measure.MEDIAN else math.inf
+    return flag.measure not in _NEVER_MEANT and excess <= _OF_NEW * num_new
 
 
 def _is_among(marks: npt.NDArray[np.uint64], others: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
@@ -217,17 +250,25 @@ def _flags(
         numbers = [*known, *([before] if (before := rows.before.get(series)) is not None else [])]
         if series.measure == "value":
             if is_load:
-                yield from _value_flag(series, numbers, value or 0.0, rows.num_rows, len(known) >= past.num_commits)
-        elif value is None or series.measure == "above":
+                usual = median(past.series[_ROWS]) * (1 - median(numbers))
+                is_instead = rows.num_rows * (1 - (value or 0.0)) <= _INSTEAD * usual
+                is_whole = len(known) >= past.num_commits
+                yield from _value_flag(series, numbers, value or 0.0, rows.num_rows, is_whole, is_instead=is_instead)
+        elif value is None or series == _ROWS or (series.measure == "above" and not _is_far(series, past, rows)):
             continue
         elif series.measure not in ("middle", "lag"):
             yield from _share_flag(series, numbers, value, num, past.counts[series.group, series.value])
         elif not series.other or (is_own and rows.is_append):
             yield from _level_flag(series, numbers, value, num, past, rows)
-    for series, value in values.items():
-        if series.measure == "above":  # by the bounds of its past, which none was above
+    for series, value in values.items():  # by bounds of all before
+        if _is_far(series, past, rows) and len(past.series.get(series, ())) < LEAST_COMMITS:
             num, total = rows.counts.get((series.group, series.value), 0), past.counts[series.group, series.value]
             yield from _share_flag(series, [0.0] * LEAST_COMMITS, value, num, total)
+
+
+def _is_far(series: RowSeries, past: _Past, rows: CommitRows) -> bool:
+    most = RowSeries(series.column, "most")
+    return series.measure == "above" and rows.values[most] > _FAR * max(past.series[most])
 
 
 def _room(numbers: Sequence[float], times: float) -> float:
@@ -245,19 +286,34 @@ def _share_flag(series: RowSeries, numbers: Sequence[float], value: float, num: 
         chance = min(max(end, 1 / max(1, total)), 1 - 1 / max(2, total))
         sigma = math.sqrt(chance * (1 - chance) / max(1, num) + 1e-9)
         hurt = round(step * num)
-        if step >= max(least, _room(numbers, 3)) and hurt >= _LEAST_ROWS and step >= _LEAST_SIGMA * sigma:
+        if series.measure == "alike" and (value < 1 or end > _NEARLY_ALL):
+            continue
+        room = 0.0 if series.measure == "alike" else _room(numbers, 3)
+        if step >= max(least, room) and hurt >= _LEAST_ROWS and step >= _LEAST_SIGMA * sigma:
             middle, measure = median(numbers), measures[series.measure]
             is_counted = sign > 0 and measure is not Measure.TRUE  # all that are so, whom `where` names
             hurt = round((value if is_counted else abs(value - middle)) * num)
             yield _Flag(series, middle, value, num, hurt, measure)
 
 
-def _value_flag(series: RowSeries, numbers: Sequence[float], value: float, num: int, is_whole: bool) -> Iterator[_Flag]:
+def _value_flag(
+    series: RowSeries, numbers: Sequence[float], value: float, num: int, is_whole: bool, *, is_instead: bool
+) -> Iterator[_Flag]:
     """A value that always came (`is_whole`: in each commit) and is gone, or one that takes the place of others."""
     low, high, middle = min(numbers), max(numbers), median(numbers)
     hurt = round(abs(value - middle) * num)
-    is_gone = is_whole and low >= _LEAST_GONE and value < low / 10 and low * num >= 3 * _LEAST_ROWS and high <= 3 * low
-    takes_over = value >= high + max(_LEAST_TAKEN, _room(numbers, 3))
+    is_of_many = (
+        sum(map(str.isdigit, series.value)) >= _DIGITS
+    )  # a number of its own, as of a campaign or a day: it ends
+    is_gone = (
+        is_whole
+        and not is_of_many
+        and low >= _LEAST_GONE
+        and value < low / 10
+        and low * num >= 3 * _LEAST_ROWS
+        and high <= 3 * low
+    )
+    takes_over = is_instead and value >= high + max(_LEAST_TAKEN, _room(numbers, 3))
     if hurt >= _LEAST_ROWS and (is_gone or takes_over):
         yield _Flag(series, middle, value, num, hurt, Measure.VALUE)
 
@@ -283,6 +339,8 @@ def _level_flag(
         times, least = _LEAST_SPREADS_OF_TIME, _LEAST_DAYS_S if is_of_days else _LEAST_SECONDS
         # By hours, as a time zone does; and what never differed tells nothing of the times themselves.
         beside = abs(value - middle) % 3600
+        if _is_late(series, past, rows):
+            return
         is_shifted = not is_lag or (
             max(numbers) > min(numbers) and min(beside, 3600 - beside) <= 300 and rows.is_append
         )
@@ -292,6 +350,24 @@ def _level_flag(
         least = max(_LEAST_RATIO * abs(middle), 1e-9)
     if is_shifted and off >= least and off > max(_room(numbers, 4), _FASTER * step, _WEAK * times * spread):
         yield _Flag(series, middle, value, num, num, Measure.MEDIAN, off <= times * spread)
+
+
+def _late(past: _Past, rows: CommitRows) -> frozenset[str]:
+    times = {column for column, kind in rows.kinds.items() if kind in TIMES} - rows.constants
+    levels = ((column, RowSeries(column, "middle")) for column in times)
+    return frozenset(
+        column for column, level in levels
+        if level in rows.values and level in past.series and rows.values[level] < min(past.series[level]) - 86_400
+    )  # fmt: skip
+
+
+def _is_late(series: RowSeries, past: _Past, rows: CommitRows) -> bool:
+    """Whether all rows of the commit lie days further back than ever, beside when they were written."""
+    every = series._replace(group="", value="")
+    if series.other and every in past.series and every in rows.values:
+        by = rows.values[every] - median(past.series[every])
+        return abs(by) > 86_400 and (series.column if by > 0 else series.other) in rows.constants
+    return False
 
 
 def _has_spread(series: RowSeries, past: _Past) -> bool:
@@ -308,25 +384,33 @@ def _told(flags: Iterator[_Flag], past: _Past, rows: CommitRows) -> list[RowFind
         by_columns[flag.series.column, flag.series.other][flag.series.measure].append(flag)
     levels = {c: _explaining(found["middle"], rows) for c, found in by_columns.items() if "middle" in found}
     found = list[RowFinding]()
-    for one, other in combinations([columns for columns in levels if not columns[1]], 2):
-        if _are_swapped(levels[one], levels[other]):
-            found.append(_swap(one[0], other[0], levels[one]))
+    for one in [columns for columns in levels if not columns[1]]:
+        if one in by_columns and (other := _swapped_with(levels[one], past, rows)):
+            found.append(_swap(min(one[0], other), max(one[0], other), levels[one]))
             by_columns.pop(one, None)
-            by_columns.pop(other, None)
+            by_columns.pop((other, ""), None)
     for columns, some in levels.items():
         if some[0].is_weak and columns in by_columns and not _factor(some[0].series, past, rows):
             del by_columns[columns]["middle"]
     paired = {name for columns in by_columns if columns[1] for name in columns}
+    later = {columns[0] for columns, measures in by_columns.items() if "later" in measures}
     for columns, measures in by_columns.items():
         measure = next((each for each in _ORDER if each in measures), None)
-        if "middle" in measures and (factor := _factor(levels[columns][0].series, past, rows)):
-            # All rows of a group, or exactly those above: where nearly all that were multiplied would lie there.
-            above = _explaining(measures["above"], rows) if measure == "above" else []
-            num_above, num = (sum(flag.hurt for flag in some) for some in (above, levels[columns]))
-            reaches = factor * _least(columns[0], past) >= _NEARLY_ABOVE * _most(columns[0], past) if above else False
-            measure = "above" if reaches and num_above < num else "middle"
-        if measure is not None and not (measure == "lag" and columns[0] in paired):
-            found.append(_finding(_explaining(measures[measure], rows), past, rows))
+        if measure == "above" and "middle" in measures:
+            # The rows above where nearly all that were multiplied would lie there, or most of the group does; else all.
+            level = levels[columns]
+            num_above = sum(flag.hurt for flag in _explaining(measures["above"], rows))
+            num, factor = sum(flag.hurt for flag in level), _factor(level[0].series, past, rows)
+            if factor:
+                reaches = factor * _least(columns[0], past) >= _NEARLY_ABOVE * _most(columns[0], past)
+                measure = "above" if reaches and num_above < num else "middle"
+            elif not level[0].is_weak and num_above < num / 2:
+                measure = "middle"
+        elif "middle" in measures and _factor(levels[columns][0].series, past, rows):
+            measure = "middle"
+        is_same = measure in ("middle", "lag") and not later.isdisjoint(columns)  # told by what it led to
+        if measure is not None and not is_same and not (measure == "lag" and columns[0] in paired):
+            found += _finding(_explaining(measures[measure], rows), past, rows)
     return _of_one_cause(found)
 
 
@@ -388,15 +472,17 @@ def _explaining(flags: Sequence[_Flag], rows: CommitRows) -> list[_Flag]:
     return of_all or [max(flags, key=lambda flag: flag.hurt)]
 
 
-def _finding(flags: Sequence[_Flag], past: _Past, rows: CommitRows) -> RowFinding:
+def _finding(flags: Sequence[_Flag], past: _Past, rows: CommitRows) -> Iterator[RowFinding]:
     first, hurt = max(flags, key=lambda flag: flag.hurt), sum(flag.hurt for flag in flags)
     series, where, repair = first.series, _where(flags), ""
     column, name = series.column, plain_name(series.column)
     columns = tuple(filter(None, (column, series.other)))
     if series.measure == "value":
-        return _of_value(first, past, rows)
+        yield from _of_value(first, past, rows)
+        return
     if first.measure is Measure.HIGHEST:
-        return _of_far(flags, past, rows)
+        yield _of_far(flags, past, rows)
+        return
     if first.measure is not Measure.MEDIAN:
         kind, subject, middle = first.measure, column, series._replace(measure="middle")
         level, known = rows.values.get(middle), past.series.get(middle)
@@ -405,24 +491,30 @@ def _finding(flags: Sequence[_Flag], past: _Past, rows: CommitRows) -> RowFindin
         own = hurt_by(kind, column) if first.after > first.before else ""
         if kind is Measure.ONE_VALUE:
             is_number = rows.kinds[column] not in ("string", *TIMES)
-            subject = own = f"{name} = {rows.modes[column] if is_number else quoted_text(rows.modes[column])}"
+            mode = rows.modes[series]
+            subject = own = f"{name} = {mode if is_number else quoted_text(mode)}"
+        if kind is Measure.LATER:
+            subject = own = f"{name} > {plain_name(series.other)}"
         where = " AND ".join(part for part in (where, own) if part)
-        return RowFinding(kind, subject, percent(first.before), percent(first.after), hurt, where, repair, columns)
+        yield RowFinding(kind, subject, percent(first.before), percent(first.after), hurt, where, repair, columns)
+        return
     if series.measure == "lag" or series.other:
         by = first.after - first.before
         subject = f"{column} − {series.other}" if series.other else f"{column}, beside other rows"
         after = f"{duration_text(first.after)} ({'+' if by > 0 else ''}{duration_text(by)})"
-        return RowFinding(Measure.MEDIAN, subject, duration_text(first.before), after, hurt, where, "", columns)
+        yield RowFinding(Measure.MEDIAN, subject, duration_text(first.before), after, hurt, where, "", columns)
+        return
     before, after = figure_text(first.before), figure_text(first.after)
     if rows.kinds[column] == "string":
-        return RowFinding(Measure.LENGTH, column, f"{before} characters", after, hurt, where, "", columns)
+        yield RowFinding(Measure.LENGTH, column, f"{before} characters", after, hurt, where, "", columns)
+        return
     if not 0.5 <= abs(first.before) <= 2 and 0.8 <= first.before * first.after <= 1.25:
         after, repair = f"{after} (1 / x)", f"{name} = 1 / {name}"
     elif factor := _factor(series, past, rows):
         by, sign, back = (factor, "×", "/") if factor >= 1 else (1 / factor, "/", "*")
         after = f"{after} ({sign} {by:,.6g})"
         repair = f"{name} = {name} {back} {by:.6g}" if by in _NICE else ""  # by about a factor nothing is repaired
-    return RowFinding(Measure.MEDIAN, column, before, after, hurt, where, repair, columns)
+    yield RowFinding(Measure.MEDIAN, column, before, after, hurt, where, repair, columns)
 
 
 def _of_far(flags: Sequence[_Flag], past: _Past, rows: CommitRows) -> RowFinding:
@@ -439,7 +531,7 @@ def _of_far(flags: Sequence[_Flag], past: _Past, rows: CommitRows) -> RowFinding
     return RowFinding(Measure.HIGHEST, column, figure_text(bound), after, hurt, where, repair, (column,))
 
 
-def _of_value(flag: _Flag, past: _Past, rows: CommitRows) -> RowFinding:
+def _of_value(flag: _Flag, past: _Past, rows: CommitRows) -> Iterator[RowFinding]:
     """One that is gone or took over; where another came with as many rows, or differs in its spelling alone, that."""
     column, value = flag.series.column, flag.series.value
     name, columns = plain_name(column), (column,)
@@ -450,18 +542,18 @@ def _of_value(flag: _Flag, past: _Past, rows: CommitRows) -> RowFinding:
     }
     if flag.after < flag.before:
         for other, share in came.items():
-            if re.sub(r"\d+", "", other) == re.sub(r"\d+", "", value) != value:  # a number of its own, as of a day
-                continue
             is_spelt = other.strip().casefold() == value.strip().casefold()
             if is_spelt or (len(came) == 1 and 0.7 <= share / flag.before <= 1.4):
                 where, repair = f"{name} = {quoted_text(other)}", f"{name} = {quoted_text(value)}"
                 kind = Measure.SPELLING if is_spelt else Measure.VALUE
                 num = round(share * rows.num_rows)
-                return RowFinding(kind, column, quoted_text(value), quoted_text(other), num, where, repair, columns)
+                if is_spelt or flag.before < 1:  # one for all rows, and then another, as of a month
+                    yield RowFinding(kind, column, quoted_text(value), quoted_text(other), num, where, repair, columns)
+                return
     is_text = rows.kinds[column] == "string"
     shown = f"{name} = {quoted_text(value) if is_text else value}"
     where = shown if flag.after > flag.before else ""
-    return RowFinding(Measure.VALUE, shown, percent(flag.before), percent(flag.after), flag.hurt, where, "", columns)
+    yield RowFinding(Measure.VALUE, shown, percent(flag.before), percent(flag.after), flag.hurt, where, "", columns)
 
 
 def _where(flags: Sequence[_Flag]) -> str:
@@ -490,12 +582,18 @@ def _factor(series: RowSeries, past: _Past, rows: CommitRows) -> float | None:
     return nice or (float(f"{middle:.2g}") if is_sure else None)
 
 
-def _are_swapped(some: Sequence[_Flag], others: Sequence[_Flag]) -> bool:
-    """Whether each column holds what the other held, in the same rows."""
-    (one, *_), (other, *_) = some, others
-    if one.measure is not Measure.MEDIAN or other.measure is not Measure.MEDIAN or _where(some) != _where(others):
-        return False
-    return all(abs(a.after - b.before) <= 0.1 * abs(a.before - b.before) for a, b in ((one, other), (other, one)))
+def _swapped_with(flags: Sequence[_Flag], past: _Past, rows: CommitRows) -> str:
+    """The column that holds what this one held, and the other way round, in the same rows; empty where none does."""
+    first = flags[0]
+    gap, series = abs(first.after - first.before), first.series
+    for name, kind in rows.kinds.items():
+        other = series._replace(column=name)
+        is_alike = kind in NUMBERS and rows.kinds[series.column] in NUMBERS and name != series.column
+        if is_alike and other in rows.values and len(past.series.get(other, ())) >= LEAST_COMMITS:
+            before, after = median(past.series[other]), rows.values[other]
+            if max(abs(first.after - before), abs(after - first.before)) <= _ABOUT * gap:
+                return name
+    return ""
 
 
 def _swap(column: str, other: str, flags: Sequence[_Flag]) -> RowFinding:

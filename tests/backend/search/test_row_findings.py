@@ -17,7 +17,7 @@ Rows = dict[str, Any]
 KINDS = {
     "id": "long", "amount": "double", "country": "string", "source": "string", "email": "string", "sku": "string",
     "lat": "double", "lon": "double", "qty": "long", "load_id": "string", "issued_at": "timestamp",
-    "ingested_at": "timestamp", "is_paid": "boolean",
+    "ingested_at": "timestamp", "loaded_at": "timestamp", "is_paid": "boolean",
 }  # fmt: skip
 SCHEMA = pa.schema(
     [
@@ -45,6 +45,7 @@ def batch(number: int) -> Rows:
         "load_id": np.array([f"L{number}"] * ROWS, object),
         "issued_at": issued,
         "ingested_at": issued + (dice.random(ROWS) * 1_800e6).astype("timedelta64[us]"),
+        "loaded_at": np.full(ROWS, hour + np.timedelta64(95, "m")),
         "is_paid": dice.random(ROWS) < 0.9,
     }
 
@@ -114,6 +115,13 @@ FAULTS: dict[str, tuple[Callable[[Rows], None], Measure, str, str, str]] = {
     ),
     "a unit in some rows of one country": (
         _some_of_spain, Measure.HIGHEST, "amount", "country = 'ES' AND amount > 206.83", "amount = amount / 100",
+    ),
+    "one price for all of one source": (
+        _where("qty", "source", "POS", lambda _: 1), Measure.ONE_VALUE, "qty = 1", "source = 'POS' AND qty = 1", ""
+    ),
+    "times after they were loaded": (
+        _where("ingested_at", "source", "POS", lambda at: at + np.timedelta64(130, "m")), Measure.LATER,
+        "ingested_at > loaded_at", "source = 'POS' AND ingested_at > loaded_at", "",
     ),
     "an odd factor": (
         _where("amount", "source", "POS", lambda amount: amount * 2.2), Measure.MEDIAN, "amount", "source = 'POS'",
