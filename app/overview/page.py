@@ -36,7 +36,7 @@ _STYLE = """<style>.st-key-overview_lists {{ display: flex; flex-wrap: wrap; }}
 .st-key-attention [data-testid=stSkeleton] {{ height: 0; }}
 .st-key-attention .stMarkdown p {{ position: relative; padding-right: 1.6rem; }}
 .st-key-attention p > span:has(.stTooltipIcon) {{ position: absolute; right: 0; bottom: 0.15rem; }}
-@media (min-width: 800px) {{
+@media (min-width: 1200px) {{
   .st-key-attention .stHorizontalBlock {{ flex-wrap: nowrap; }}
   .st-key-attention .stHorizontalBlock > :first-child {{ flex: 1; min-width: 0; }}
   .st-key-attention .stMarkdown p {{ overflow: hidden; text-overflow: ellipsis; }}

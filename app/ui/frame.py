@@ -55,6 +55,7 @@ _NOT_CONNECTED = """<style>
   position: fixed; inset: 0 0 auto 0; z-index: 1000000; padding: 0.5rem; text-align: center; font-weight: 600;
   color: #000; background: #F2B84B; animation: weir-late 0s 1s both;
 }
+@media (max-width: 640px) { .gtitle { font-size: 12px !important } }
 </style>"""
 
 
