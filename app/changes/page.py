@@ -463,10 +463,12 @@ def _method(part: LogPart, diff: VersionDiff | None) -> None:
 def _what_helps(opened: OpenTable, versions: tuple[int, int], diff: VersionDiff | None) -> None:
     """Other values for some rows, or the version before as it was. `diff`: what the page knows of the rows."""
     where = str(st.session_state.get(state.ROWS_WHERE) or "").strip()
-    act_button(opened.ref, opened.latest_version, Repair(where), key="repair")
-    for number, notice in enumerate(cache.noticed(cache.streams_reading()).notices):
-        if notice.uri == opened.ref.uri and min(versions) < notice.version <= max(versions):
-            repair_button(opened.ref, opened.latest_version, notice, key=f"repair_{number}")
+    with st.container(horizontal=True, vertical_alignment="center", key="repairs"):
+        act_button(opened.ref, opened.latest_version, Repair(where), key="repair")
+        for number, notice in enumerate(cache.noticed(cache.streams_reading()).notices):
+            if notice.uri == opened.ref.uri and min(versions) < notice.version <= max(versions):
+                repair_button(opened.ref, opened.latest_version, notice, key=f"repair_{number}")
+                navigation.incident_link(opened.ref.name, notice.version - 1, notice.version)
     if (before := min(versions)) < opened.latest_version:
         is_of_latest = versions == (before, opened.latest_version)
         since = diff if is_of_latest and diff is not None and not diff.question.where else None

@@ -65,6 +65,7 @@ def findings(opened: OpenTable) -> None:
                 repair_button(opened.ref, opened.latest_version, notice, key=f"repair_{number}")
                 ends = {state.FROM: notice.version - 1, state.TO: notice.version}
                 navigation.table_link(opened.ref.name, f"What v{notice.version} changed", ends, page="changes")
+                navigation.incident_link(opened.ref.name, notice.version - 1, notice.version)
 
 
 def _begin(notice: Notice) -> None:

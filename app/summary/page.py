@@ -201,6 +201,7 @@ def _notice(ref: TableRef, notice: Notice, latest: int | None) -> None:
         ends = (utc_text((notice.committed_at or now) + each) for each in (-_AROUND, _AROUND))
         time = dict(zip((state.SINCE, state.UNTIL), ends, strict=True))
         navigation.table_link(ref.name, "Timeline", time, page="timeline")
+        navigation.incident_link(ref.name, version - 1, version)
         blocked = viewer.read_only_reason()
         if notice.condition:
             expected = TableExpectation(ref.uri, ref.name, ExpectationKind.HOLDS, condition=notice.condition)
