@@ -228,7 +228,7 @@ def age_s(moment: datetime | None, now: datetime) -> float | None:
 def figure_text(value: Any) -> str:
     """One value of a column for people; numbers with two decimals, small ones with four digits."""
     if isinstance(value, float | Decimal) and math.isfinite(value):
-        return f"{value:,.2f}".rstrip("0").rstrip(".") if abs(value) >= 1 else f"{float(value):z.4g}"
+        return f"{value:,.2f}".rstrip("0").rstrip(".") if abs(float(value)) >= 1 else f"{float(value):z.4g}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value_text(value)
 
 

@@ -44,7 +44,7 @@ def findings(opened: OpenTable) -> None:
     told = [notice for notice in noticed.notices if notice.uri == opened.ref.uri]
     if state.get_str(state.CONDITION) or st.session_state.get(state.CONDITION):
         if told:
-            navigation.table_link(opened.ref.name, f"All {things(len(told), 'finding')} of the table", page="bisect")
+            navigation.table_link(opened.ref.name, "Findings of the table", page="bisect")
         return
     if not told:
         looked = "Hosts look at each commit as it is made."

@@ -14,7 +14,7 @@ import orjson
 from app.columns import Column
 from app.ui.view.words import sentence
 from backend.changes.model import NetCounts, VersionDiff
-from backend.format import UNKNOWN, age_s, ago, clock_text, count_text, cut, duration_text, things
+from backend.format import UNKNOWN, age_s, ago, clock_text, count_text, duration_text, things
 from backend.jobs.model import Job, JobKind, JobState
 from backend.lake.model import Commit
 from backend.maintenance.clone_and_drop import DroppedTable
@@ -196,7 +196,7 @@ def act_columns(now: datetime) -> list[Column[ListedAct]]:
         Column("Table or stream", lambda row: row.subject, key="subject"),
         Column("Act", lambda row: row.act, key="act"),
         Column("State", lambda row: row.state, "state", key="state", is_optional=True),
-        Column("What", lambda row: cut(row.what, 56), width=200, key="what"),
+        Column("What", lambda row: row.what, width=200, key="what"),
         Column("When", lambda row: age_s(row.at, now), "ago"),
         Column("By", lambda row: row.actor, key="actor"),
         Column("Reason", lambda row: row.reason, width=350, key="reason"),
