@@ -19,7 +19,7 @@ _log = structlog.get_logger(__name__)
 
 # The most specific class first.
 _MEANINGS: tuple[tuple[type[errors.LakehouseError], str], ...] = (
-    (errors.TableNotFoundError, "It may have been moved or deleted since the link was made."),
+    (errors.TableNotFoundError, "Since the link was made, tables may have been added, moved or deleted."),
     (errors.VersionNotFoundError, "This version is not there, or the log can no longer rebuild it."),
     (errors.QueryError, "Nothing was read or computed."),
     (errors.ExportError, "No file was sent."),

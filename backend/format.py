@@ -23,7 +23,7 @@ def _three_digits(number: float) -> str:
     """`number` with at most three significant digits, never in scientific notation: 1.2, 38.2, 382."""
     magnitude = abs(number)
     decimals = 0 if magnitude >= 100 else 1 if magnitude >= 10 else 2
-    text = f"{number:.{decimals}f}"
+    text = f"{number:z.{decimals}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
@@ -227,8 +227,8 @@ def age_s(moment: datetime | None, now: datetime) -> float | None:
 
 def figure_text(value: Any) -> str:
     """One value of a column for people; numbers with two decimals, small ones with four digits."""
-    if isinstance(value, float | Decimal):
-        return f"{value:,.2f}".rstrip("0").rstrip(".") if abs(float(value)) >= 1 else f"{value:.4g}"
+    if isinstance(value, float | Decimal) and math.isfinite(value):
+        return f"{value:,.2f}".rstrip("0").rstrip(".") if abs(float(value)) >= 1 else f"{float(value):z.4g}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value_text(value)
 
 

@@ -55,10 +55,8 @@ def _dropped_list() -> None:
 def _acts_list() -> None:
     """Acts on tables and streams as the store keeps them; a click opens one, which the URL then names."""
     store, roots = services.store(), services.settings().roots
-    jobs, entries = (
-        store.jobs.newest(MOST_ACTS, of_tables=True),
-        store.audit_entries(limit=MOST_ACTS, with_queries=False),
-    )
+    jobs = store.jobs.newest(MOST_ACTS, of_tables=True)
+    entries = store.audit_entries(limit=MOST_ACTS, with_queries=False)
     rows, streams = listed_acts(jobs, entries, roots), store.declarations()
     if not rows:
         st.info(

@@ -149,6 +149,7 @@ def _findings(opened: OpenTable, versions: tuple[int, int]) -> None:
             mark = state_mark(severity_of_notice(notice))
             st.markdown(f"{mark} **{markdown_safe(sentence(finding_text(notice, latest)))}**", width="content")
             repair_button(opened.ref, opened.latest_version, notice, key=f"repair_{number}")
+            navigation.incident_link(opened.ref.name, notice.version - 1, notice.version)
 
 
 def _answer(question: Question, part: LogPart) -> VersionDiff | None:
@@ -374,7 +375,7 @@ def _view(part: LogPart, diff: VersionDiff | None) -> None:
         if (state.get_str(state.FROM), state.get_str(state.TO)) != (str(first), str(second)):
             pinned = {state.FROM: first, state.TO: second}  # a link without fixed versions means other ones tomorrow
             st.button(
-                f"Fix v{first} and v{second} in the link", key="pin", type="tertiary", icon=":material/push_pin:",
+                "Fix versions in link", key="pin", type="tertiary", icon=":material/push_pin:",
                 on_click=state.set_params, args=(pinned,),
             )  # fmt: skip
         _summary(shown, is_pending=diff is None)
@@ -398,7 +399,7 @@ def _view(part: LogPart, diff: VersionDiff | None) -> None:
 
 def _summary(diff: VersionDiff, *, is_pending: bool) -> None:
     summary = text.to_markdown(diff, is_pending=is_pending, streams=cache.stream_names())
-    with st.popover("Copy for incident", icon=":material/content_copy:", key="summary"):
+    with st.popover("Copy for incident", type="tertiary", icon=":material/content_copy:", key="summary"):
         st.caption("Markdown for the incident channel")
         st.code(summary, language="markdown", wrap_lines=True, height=360)
         st.download_button(

@@ -31,8 +31,7 @@ def _all() -> None:
     st.title(navigation.title("incident"), anchor=False)
     every = services.store().incidents.all()
     if not every:
-        text = "**No incident yet.** *Open an incident…* stands beside findings, on *Changes* and *First bad version*."
-        st.info(text, icon=":material/emergency:")
+        st.info("**No incident yet.** *Open an incident…* stands beside each finding.", icon=":material/emergency:")
     for incident in every:
         navigation.page_link("incident", incident_text(incident), {state.INCIDENT: incident.id}, icon="")
 

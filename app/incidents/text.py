@@ -49,7 +49,7 @@ def report_lines(report: IncidentReport) -> list[str]:
     for notice in report.findings:
         still = "still so" if notice.mended_at is None else f"mended at v{notice.mended_at}"
         lines.append(f"{notice.table}: {notice_text(notice)}; {still}")
-    lines.append(f"{things(sum(counts), 'row')} hurt" if counts else "nobody counted the rows that it hurt")
+    lines.append(f"{things(sum(counts), 'row')} hurt" if counts else "the rows that it hurt are not counted")
     downstream = ", ".join(report.downstream)
     lines.append(f"Downstream: {downstream}" if downstream else "no stream is known to read it")
     return [sentence(line) for line in (*lines, *(f"left out: {words}" for words in report.left_out))]

@@ -36,8 +36,9 @@ _STYLE = """<style>.st-key-overview_lists {{ display: flex; flex-wrap: wrap; }}
 .st-key-attention [data-testid=stSkeleton] {{ height: 0; }}
 .st-key-attention .stMarkdown p {{ position: relative; padding-right: 1.6rem; }}
 .st-key-attention p > span:has(.stTooltipIcon) {{ position: absolute; right: 0; bottom: 0.15rem; }}
-@media (min-width: 800px) {{
+@media (min-width: 1200px) {{
   .st-key-attention .stHorizontalBlock {{ flex-wrap: nowrap; }}
+  .st-key-attention .stHorizontalBlock > * {{ min-width: 8.2rem; }}
   .st-key-attention .stHorizontalBlock > :first-child {{ flex: 1; min-width: 0; }}
   .st-key-attention .stMarkdown p {{ overflow: hidden; text-overflow: ellipsis; }}
   .st-key-attention p, .st-key-attention p * {{ white-space: nowrap; }}
@@ -132,7 +133,7 @@ def _stream_list(reading: cache.StreamsReading) -> None:
     else:
         what = "**No stream is declared yet.** A stream host declares the streams it can run:"
         st.info(what, icon=":material/water:")
-        st.code("weir host", language="bash")
+        st.code("weir host", language=None)
 
 
 def _since_last_visit(tables: int, groups: Sequence[AttentionGroup], now: datetime) -> None:

@@ -399,14 +399,17 @@ def _last() -> None:
 def _saved() -> None:
     """All saved queries, to be found by name or owner."""
     by_label = {f"{saved.name} · {saved.owner}": saved for saved in saved_queries()}
-    with st.popover("Saved queries", icon=":material/bookmark:", key="query_saved", disabled=not by_label):
+    if st.session_state.get(_REMOVE):
+        st.session_state["query_saved"] = False  # open, it covers the dialog
+    icon = ":material/bookmark:"
+    with st.popover("Saved queries", icon=icon, key="query_saved", on_change="rerun", disabled=not by_label):
         label = st.selectbox("Saved queries", list(by_label), None, key="query_saved_name", placeholder="Search")
         if label not in by_label:
             return
         saved, blocked = by_label[label], viewer.read_only_reason()
         st.code(cut(saved.text, 2_000), language="sql")
         st.caption(markdown_safe(f"{saved.owner} saved it {ago(saved.saved_at, services.now())}."))
-        with st.container(horizontal=True, key="query_saved_buttons"):
+        with st.container(horizontal=True, vertical_alignment="center", key="query_saved_buttons"):
             navigation.page_link("query", "Open", link_params(saved.text, saved.chart), icon=":material/terminal:")
             if saved.chart:
                 _add_to_dashboard(saved.name, of="saved")

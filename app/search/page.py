@@ -44,7 +44,7 @@ def findings(opened: OpenTable) -> None:
     told = [notice for notice in noticed.notices if notice.uri == opened.ref.uri]
     if state.get_str(state.CONDITION) or st.session_state.get(state.CONDITION):
         if told:
-            navigation.table_link(opened.ref.name, f"All {things(len(told), 'finding')} of the table", page="bisect")
+            navigation.table_link(opened.ref.name, "Findings of the table", page="bisect")
         return
     if not told:
         looked = "Hosts look at each commit as it is made."
@@ -65,6 +65,7 @@ def findings(opened: OpenTable) -> None:
                 repair_button(opened.ref, opened.latest_version, notice, key=f"repair_{number}")
                 ends = {state.FROM: notice.version - 1, state.TO: notice.version}
                 navigation.table_link(opened.ref.name, f"What v{notice.version} changed", ends, page="changes")
+                navigation.incident_link(opened.ref.name, notice.version - 1, notice.version)
 
 
 def _begin(notice: Notice) -> None:

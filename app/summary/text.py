@@ -3,10 +3,11 @@
 Rule: pure, and free of pandas, which the terminal does without. What nobody counted is a dash.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from app.columns import Column
-from backend.format import bytes_text, count_text, cut, percent, things, value_text
+from backend.format import bytes_text, count_text, cut, figure_text, percent, things, value_text
 from backend.sql.numbers import ColumnProfile, Profile
 
 LEAST_SHARE = 0.01  # of the rows: a smaller change of nulls is not told
@@ -38,9 +39,9 @@ def nulls_text(column: ColumnProfile) -> str:
     return f"≈ {share}" if column.nulls and not column.is_exact else share
 
 
-def bound_text(column: ColumnProfile, name: str) -> str:
+def bound_text(column: ColumnProfile, name: str, text: Callable[[Any], str] = figure_text) -> str:
     """The lowest or highest value; a bound that may not be the true one has a sign."""
-    return f"{getattr(column, f'{name}_sign')} {cut(value_text(getattr(column, name)), MOST_CHARS)}".lstrip()
+    return f"{getattr(column, f'{name}_sign')} {cut(text(getattr(column, name)), MOST_CHARS)}".lstrip()
 
 
 def top_text(column: ColumnProfile) -> str:
@@ -115,11 +116,10 @@ def _changes(was: ColumnProfile, column: ColumnProfile) -> Iterator[str]:
         yield f"null share {nulls_text(was)} → {nulls_text(column)}"
     for name in ("lowest", "highest"):
         low, high = getattr(was, name), getattr(column, name)
-        alike = getattr(was, f"{name}_sign") == getattr(
-            column, f"{name}_sign"
-        )  # a cut bound says nothing of a true one
+        # A cut bound says nothing of a true one.
+        alike = getattr(was, f"{name}_sign") == getattr(column, f"{name}_sign")
         if low is not None and high is not None and low != high and alike:
-            yield f"{name} {bound_text(was, name)} → {bound_text(column, name)}"
+            yield f"{name} {bound_text(was, name, value_text)} → {bound_text(column, name, value_text)}"
     if was.distinct and column.distinct and abs(column.distinct - was.distinct) > LEAST_CHANGE * was.distinct:
         yield f"distinct ≈ {count_text(was.distinct)} → {count_text(column.distinct)}"
     if was.top and column.top and was.top[0].value != column.top[0].value:

@@ -156,7 +156,7 @@ def catalog_columns(
         return lambda table: getattr(table, field)[:MOST_TEXT] if isinstance(table, UnreadableTable) else None
 
     name, layer, version, *numbers = table_columns(now, small_file_ratio)
-    numbers.append(Column("By", lambda table: table.last_operation, help="The last commit's operation."))
+    numbers.append(Column("Operation", lambda table: table.last_operation, help="The last commit's operation."))
     if all(isinstance(table, UnreadableTable) for table in tables):  # room for the reasons
         numbers = []
     return [

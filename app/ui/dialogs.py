@@ -107,7 +107,7 @@ def ask(
         st.warning(markdown_safe(refused), icon=":material/block:")
     elif silent := viewer.why_no_job():
         st.warning(f"{markdown_safe(sentence(silent))} Start one in a terminal:", icon=":material/cloud_off:")
-        st.code("weir host", language="bash")
+        st.code("weir host", language=None)
         st.button("Look again", key=f"{kind}_again", icon=":material/refresh:")
         why = file and st.text_input("Reason", key=f"{kind}_file_reason", help="For whoever reviews the file").strip()
         if file and why:

@@ -84,17 +84,13 @@ def layer_badge(layer: str | None) -> None:
         )
 
 
-def classification_badge(classification: str | None) -> None:
-    """The table's classification tag; sensitive ones stand out."""
+def owner_badges(classification: str | None, team: str | None) -> None:
+    """The table's classification tag, of which sensitive ones stand out, and who owns it."""
     if classification:
         sensitive = any(word in classification.lower() for word in _SENSITIVE)
         icon = ":material/lock:" if sensitive else ":material/label:"
         colour = "orange" if sensitive else "gray"
         _badge(classification, icon=icon, colour=colour, help="`catalog.table.classification`")
-
-
-def team_badge(team: str | None) -> None:
-    """Who owns the table."""
     if team:
         _badge(team, icon=":material/group:", colour="gray", help="Owner: `catalog.team_name`")
 

@@ -11,7 +11,7 @@ import streamlit as st
 
 from app import cache, errors, navigation, services, state, viewer
 from app.ui import lists
-from app.ui.figures import classification_badge, layer_badge, team_badge
+from app.ui.figures import layer_badge, owner_badges
 from app.ui.lake import LakeReading, OpenTable
 from app.ui.live import VIEWERS, empty_lake, live, newest, paced, redrawn
 from app.ui.table_acts import act_dialog, asked_act
@@ -55,6 +55,7 @@ _NOT_CONNECTED = """<style>
   position: fixed; inset: 0 0 auto 0; z-index: 1000000; padding: 0.5rem; text-align: center; font-weight: 600;
   color: #000; background: #F2B84B; animation: weir-late 0s 1s both;
 }
+@media (max-width: 640px) { .gtitle { font-size: 12px !important } }
 </style>"""
 
 
@@ -228,8 +229,7 @@ def _title_row(opened: OpenTable, page: str, *, versioned: bool) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="title_row"):
         st.title(markdown_safe(own), anchor=False, width="content")
         layer_badge(opened.ref.layer)
-        classification_badge(owner.classification)
-        team_badge(owner.team)
+        owner_badges(owner.classification, owner.team)
         live(lambda: _newest_version(ref, version, page), key="newest")
         if versioned:
             _version_control(opened)

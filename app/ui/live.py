@@ -129,7 +129,7 @@ def no_streams(reading: cache.StreamsReading) -> None:
         st.error(f"**The control store does not answer.** {markdown_safe(reading.problem)}", icon=":material/error:")
         return
     st.info("**No stream is declared yet.** Declare a pipeline, then start its host:", icon=":material/water:")
-    st.code("weir up     # UI, host and demo\nweir host   # the host alone", language="bash")
+    st.code("weir up     # UI, host and demo\nweir host   # the host alone", language=None)
     st.caption("`docs/pipelines.md` shows how a pipeline is declared.")
 
 

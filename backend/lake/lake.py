@@ -89,7 +89,7 @@ class Lake:
             if len(short) == 1:
                 return short[0]
             if short:
-                both = " and ".join(ref.name for ref in short[:3])
+                both = " or ".join(ref.name for ref in short[:3])
                 raise TableNotFoundError(f"{name_or_uri!r} names several tables", hint=f"say which: {both}")
         names = {ref.name: ref.name for ref in refs} | {ref.name.rpartition("/")[2]: ref.name for ref in refs}
         near = dict.fromkeys(names[match] for match in get_close_matches(name_or_uri, list(names), n=3, cutoff=0.5))

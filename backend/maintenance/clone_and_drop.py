@@ -197,7 +197,7 @@ def preview_dropped(settings: Settings, asked: Undrop | Purge) -> ActPreview:
         f"{table.name}, {_amount(table)}, {becomes}",
         _figures(table),
         (was,),
-        way_back="another drop" if brings_back else "none: it is gone for good",
+        way_back="another drop" if brings_back else "none, it is gone for good",
         refused=refused,
         way_out=way_out,
         lifts=lifts,

@@ -245,10 +245,9 @@ def _of_backlog(
         if not 0 < trigger_s < _usual_s(window) or behind_s <= trigger_s:
             return Verdict.OK, _keeps_up(window, behind if behind_s > usual_s else "")
         stays = tendency in (Trend.STEADY, Trend.GROWING) and median(behind_by) > max(FAR * trigger_s, LEAST_STALL_S)
-        pace = f"{_pace(trigger_s, window)}; {behind}"
         if stays:
-            return Verdict.SLOW, f"does not hold its trigger: {pace}"
-        return Verdict.OK, f"runs without a pause: {pace}"
+            return Verdict.SLOW, f"does not hold its trigger: {_pace(trigger_s, window)}; {behind}"
+        return Verdict.OK, f"keeps up without a pause, {behind}: {_pace(trigger_s, window)}"
     waits = waiting_text(backlog, now=backlog.seen_at)
     if tendency is Trend.STEADY:
         return Verdict.SLOW, f"is {behind} and does not catch up: {_gains(lags, window)}{waits}"
@@ -271,10 +270,10 @@ def _of_rows(status: StreamStatus, window: Sequence[Progress]) -> tuple[Verdict,
     trigger_s, usual_s = status.declaration.trigger_interval_ms / 1_000, _usual_s(window)
     if not 0 < trigger_s < usual_s:
         return Verdict.OK, _keeps_up(window, "")
-    pace = _pace(trigger_s, window)
+    pace, unknown = _pace(trigger_s, window), "how far behind it is, nobody knows"
     if trend([batch.num_input_rows for batch in window], tolerance=1) is Trend.GROWING:
         return Verdict.SLOW, f"falls behind: {pace} and carry more rows each time"
-    return Verdict.OK, f"runs without a pause: {pace}; how far behind it is, nobody knows"
+    return Verdict.OK, f"runs without a pause: {pace} and carry no more rows each time; {unknown}"
 
 
 def _pace(trigger_s: float, window: Sequence[Progress]) -> str:

@@ -31,11 +31,11 @@ from backend.format import (
     count_text,
     cut,
     duration_text,
+    figure_text,
     percent,
     signed,
     signed_bytes,
     things,
-    value_text,
 )
 from backend.health.rules import MergeGain, small_files_text
 from backend.lake.files.stats import ColumnTotals, StatKind
@@ -265,9 +265,9 @@ def schema_columns(totals: Mapping[str, ColumnTotals]) -> list[Column[SchemaColu
         Column("Type", type_text),
         Column("Nullable", lambda column: column.nullable, "yes", width=76, key="nullable"),
         Column("Partition", lambda column: "partition key" if column.is_partition else "", is_optional=True),
-        Column("Min", of_statistics(lambda known: f"{known.lowest_sign} {value_text(known.lowest)}".lstrip()),
+        Column("Min", of_statistics(lambda known: f"{known.lowest_sign} {figure_text(known.lowest)}".lstrip()),
                    width=186, is_optional=not totals),  # "≥ 2026-11-26 22:45:42.123 UTC"
-        Column("Max", of_statistics(lambda known: f"{known.highest_sign} {value_text(known.highest)}".lstrip()),
+        Column("Max", of_statistics(lambda known: f"{known.highest_sign} {figure_text(known.highest)}".lstrip()),
                    width=186, is_optional=not totals),
         Column("Null share", of_statistics(null_share), "figure", width=86, is_optional=not totals,
                    help="Of the rows in those files; ≈: rows were deleted since."),

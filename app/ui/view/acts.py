@@ -196,10 +196,10 @@ def act_columns(now: datetime) -> list[Column[ListedAct]]:
         Column("Table or stream", lambda row: row.subject, key="subject"),
         Column("Act", lambda row: row.act, key="act"),
         Column("State", lambda row: row.state, "state", key="state", is_optional=True),
-        Column("What", lambda row: row.what, width=150, key="what"),
+        Column("What", lambda row: row.what, width=200, key="what"),
         Column("When", lambda row: age_s(row.at, now), "ago"),
         Column("By", lambda row: row.actor, key="actor"),
-        Column("Reason", lambda row: row.reason, width=400, key="reason"),
+        Column("Reason", lambda row: row.reason, width=350, key="reason"),
     ]
 
 

@@ -158,7 +158,7 @@ def test_a_query_is_saved_with_its_chart_opened_by_others_and_removed(orders: Pa
     }  # fmt: skip
     assert not other.dataframe, "it runs once somebody says so"
 
-    press(other, "query_remove")
+    assert press(other, "query_remove").session_state["query_saved"] is False, "it would cover the dialog"
     assert "Amounts is removed" in words(send(other, "query_remove", "nobody looks"))
     assert store.saved.all() == []
     acts = [(entry.action, entry.subject, entry.reason) for entry in store.audit_entries() if entry.action != "query"]

@@ -43,7 +43,7 @@ def test_every_table_is_listed_and_one_that_fails_says_why_and_what_its_history_
     frame = app.dataframe(key="catalog").value.set_index("Table")
     row = frame.loc["gold/ahead"]
     assert row["Version"] == "unreadable v0" and "fancyFeature" in row["Problem"] and row["What to do"]
-    assert row["By"] == "CREATE TABLE" and row["Committed at"] == "2023-11-14 22:13:20 UTC"
+    assert row["Operation"] == "CREATE TABLE" and row["Committed at"] == "2023-11-14 22:13:20 UTC"
     assert frame.loc["people"]["Owner"] == "Growth"
 
 

@@ -19,6 +19,7 @@ from app.summary.view.data import export_command
 from app.ui.lists import list_frame
 from app.ui.view import frames as exact_rows
 from backend.cells import distinct_names
+from backend.format import value_text
 from backend.lake.files.stats import ColumnTotals, StatKind
 from backend.lake.model import Metadata, Timeline, VersionTotals
 from backend.lake.rows.rows import RowPage
@@ -195,8 +196,16 @@ def test_statistics_carry_their_signs() -> None:
         ("Ede", "Ede"),
     ],
 )
-def test_bounds_are_exact(value: Any, text: str) -> None:
-    assert view.value_text(value) == text
+def test_values_are_exact(value: Any, text: str) -> None:
+    assert value_text(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(-0.0, "0"), (Decimal("-0.00"), "0"), (Decimal("47189.00"), "47,189"), (-15496, "-15,496"), (math.nan, "NaN")],
+)
+def test_bounds_are_figures_without_a_negative_zero(value: Any, text: str) -> None:
+    assert words.bound_text(ColumnProfile("n", "double", 1, 0, value, value, is_exact=True), "lowest") == text
 
 
 # A profile, and against another version's ----------------------------------------------------------------------------

@@ -90,7 +90,7 @@ def every_ten_seconds(took_s: float = 8, rows: int = 4_200) -> list[Progress]:
 def test_a_batch_that_outlasts_its_trigger_is_not_slow_while_the_backlog_does_not_grow() -> None:
     found = verdict(seen(), *every_ten_seconds(), backlog=behind(*[11, 12, 10, 11, 13, 11, 12, 10, 12, 11]))
     pace = "its batches take 8 s on a trigger of 5 s"
-    assert (found.verdict, found.because) == (Verdict.OK, f"silver runs without a pause: {pace}; 11 s behind")
+    assert (found.verdict, found.because) == (Verdict.OK, f"silver keeps up without a pause, 11 s behind: {pace}")
     caught_up = verdict(seen(), *every_ten_seconds(), backlog=behind(*[11, 12, 10, 11, 13, 11, 12, 10, 12, 0]))
     assert (caught_up.verdict, "keeps up" in caught_up.because) == (Verdict.OK, True)
 
@@ -196,7 +196,7 @@ def test_an_event_of_the_future_that_lets_no_row_through_is_no_idleness() -> Non
 
 def test_where_nobody_knows_how_far_behind_growing_batches_tell() -> None:
     pace = "its batches take 8 s on a trigger of 5 s"
-    steady = f"silver runs without a pause: {pace}; how far behind it is, nobody knows"
+    steady = f"silver runs without a pause: {pace} and carry no more rows each time; how far behind it is, nobody knows"
     assert told(*every_ten_seconds()) == (Verdict.OK, steady)
     grown = [replace(each, num_input_rows=1_000 * place) for place, each in enumerate(every_ten_seconds())]
     assert told(*grown) == (Verdict.SLOW, f"silver falls behind: {pace} and carry more rows each time")
