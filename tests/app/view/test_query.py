@@ -132,7 +132,7 @@ def test_a_figure_is_the_number_of_one_row() -> None:
     layout = draw(pa.table({"n": pa.array([None, 2], pa.int64())}), Chart("Figure", y="n"), title="Orders").layout
     assert (layout.title.text, layout.annotations[0].text) == ("Orders, the first of 2 rows", "–")
     layout = draw(pa.table({"<b>n": [float("nan")], "unit": ["<b>EUR"]}), Chart("Figure", y="<b>n")).layout
-    assert "<b>" not in layout.title.text + layout.annotations[0].text and layout.annotations[0].text.startswith("nan")
+    assert "<b>" not in layout.title.text + layout.annotations[0].text and layout.annotations[0].text.startswith("NaN")
     with pytest.raises(ValueError, match="a Bar needs x and y"):
         Chart("Bar", y="")
 
