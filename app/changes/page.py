@@ -141,13 +141,11 @@ def _findings(opened: OpenTable, versions: tuple[int, int]) -> None:
     """Open findings of the commits between, what hurt most first, each with what repairs its rows."""
     noticed = cache.noticed(cache.streams_reading())
     latest = opened.latest_version if noticed.is_current else None
-    told = [
-        each for each in noticed.notices if each.uri == opened.ref.uri and min(versions) < each.version <= max(versions)
-    ]
+    told = [each for each in noticed.of(opened.ref.uri) if min(versions) < each.version <= max(versions)]
     for number, notice in enumerate(sorted(told, key=most_hurt)[:MOST_FINDINGS]):
+        mark = state_mark(severity_of_notice(notice))
+        st.markdown(f"{mark} **{markdown_safe(sentence(finding_text(notice, latest)))}**")
         with st.container(horizontal=True, vertical_alignment="center", key=f"finding_{number}"):
-            mark = state_mark(severity_of_notice(notice))
-            st.markdown(f"{mark} **{markdown_safe(sentence(finding_text(notice, latest)))}**", width="content")
             repair_button(opened.ref, opened.latest_version, notice, key=f"repair_{number}")
             navigation.incident_link(opened.ref.name, notice.version - 1, notice.version)
 

@@ -43,8 +43,8 @@ def _new(name: str, good: int | None, bad: int) -> None:
     if there := next((each.id for each in store.all() if each.is_about(ref.uri, bad)), None):
         navigation.go("incident", {state.INCIDENT: there})
     st.title(markdown_safe(f"Open an incident of {ref.name}"), anchor=False)
-    noticed = cache.noticed(cache.streams_reading()).notices
-    notices = [notice for notice in noticed if (notice.uri, notice.version) == (ref.uri, bad)]
+    noticed = cache.noticed(cache.streams_reading()).of(ref.uri)
+    notices = [notice for notice in noticed if notice.version == bad]
     st.markdown("\n".join(f"- {markdown_safe(notice_text(notice))}" for notice in notices))
     number = st.selectbox(
         "Where to", [0, *others], format_func=lambda number: others.get(number, "A new incident"), key="incident_into"

@@ -41,7 +41,7 @@ def findings(opened: OpenTable) -> None:
     """Open findings of the table, before anything is asked: each fact, what starts the search, what repairs its
     rows."""
     noticed = cache.noticed(cache.streams_reading())
-    told = [notice for notice in noticed.notices if notice.uri == opened.ref.uri]
+    told = noticed.of(opened.ref.uri)
     if state.get_str(state.CONDITION) or st.session_state.get(state.CONDITION):
         if told:
             navigation.table_link(opened.ref.name, "Findings of the table", page="bisect")
@@ -128,8 +128,8 @@ def answer(opened: OpenTable, asked: BisectRequest) -> None:
         _suggestions(opened, asked)
         return
     result = bisects().known(services.lake(), opened.ref, asked)
-    found = cache.noticed(cache.streams_reading()).notices  # what Weir asks by itself needs no click
-    is_finding = any((each.uri, each.condition) == (opened.ref.uri, asked.condition) for each in found)
+    found = cache.noticed(cache.streams_reading()).of(opened.ref.uri)  # what Weir asks by itself needs no click
+    is_finding = any(each.condition == asked.condition for each in found)
     if work.is_asked(_work(opened, asked), at_once=result is None and is_finding):
         try:
             result = _search(opened, asked) or result
@@ -184,8 +184,8 @@ def _result(opened: OpenTable, result: Bisection) -> None:
     with errors.boundary():
         _culprit(opened, result)
         _links(opened, result)
-        for number, notice in enumerate(cache.noticed(cache.streams_reading()).notices):
-            if (notice.uri, notice.version) == (opened.ref.uri, result.culprit):
+        for number, notice in enumerate(cache.noticed(cache.streams_reading()).of(opened.ref.uri)):
+            if notice.version == result.culprit:
                 repair_button(opened.ref, opened.latest_version, notice, key=f"repair_{number}")
     warnings = text.disagreement(result)
     for warning in warnings:

@@ -174,7 +174,7 @@ def _notices(opened: OpenTable) -> None:
     """Those that are open, what hurt most first; nothing where there is none."""
     dialogs.dialog(_SEEN, _seen, title=lambda told: f"Seen: v{told.version} of {told.table}?", width="small")
     noticed = cache.noticed(streams := cache.streams_reading())
-    notices = sorted((notice for notice in noticed.notices if notice.uri == opened.ref.uri), key=most_hurt)
+    notices = sorted(noticed.of(opened.ref.uri), key=most_hurt)
     if not notices:
         return
     with st.container(border=True, gap="xsmall", key="notices"):

@@ -48,7 +48,7 @@ export default function () {}
 """
 _one_entry = st.components.v2.component("weir_one_entry", js=_JS)
 # Streamlit drops a click that it cannot send. A connection that is there again within a second is not worth a word.
-_NOT_CONNECTED = """<style>
+_STYLE = """<style>
 @keyframes weir-late { from { visibility: hidden } to { visibility: visible } }
 .stApp:not([data-test-connection-state="CONNECTED"])::after {
   content: "Not connected: clicks are lost until the page is connected again.";
@@ -73,7 +73,7 @@ def sidebar(*, on_table_page: bool) -> None:
             st.info(reason, icon=":material/lock:")
         lists.listen_to_keys()
         _one_entry(key="one_entry", height=1)
-        st.html(_NOT_CONNECTED)
+        st.html(_STYLE)
     if st.session_state.pop(_PICKED, False) and not on_table_page:
         navigation.go("table", {state.TABLE: state.table()})
 
@@ -235,7 +235,7 @@ def _title_row(opened: OpenTable, page: str, *, versioned: bool) -> None:
             _version_control(opened)
         with st.popover("URI", icon=":material/content_copy:", key="uri"):
             st.code(opened.ref.uri, language=None, wrap_lines=True)
-    findings = sum(notice.uri == ref.uri for notice in cache.noticed(cache.streams_reading(), ref.uri).notices)
+    findings = len(cache.noticed(cache.streams_reading(), ref.uri).of(ref.uri))
     with st.container(horizontal=True, gap="xxsmall", key="table_pages"):
         for name in navigation.table_pages():
             chosen, label = {state.TABLE: opened.ref.name, state.VERSION: state.version()}, navigation.title(name)

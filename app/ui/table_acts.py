@@ -320,8 +320,8 @@ def _loss(
     """Which rows going back costs, good and bad ones apart. `bad`: the condition that good rows satisfy, and SQL of
     the others; else of the newest finding that is undone and says it of each row."""
     since = since or compared_soon(ref, to_version, latest)
-    for notice in () if bad or since is None else cache.noticed(cache.streams_reading()).notices:
-        if notice.uri == ref.uri and notice.version > to_version and notice.condition:
+    for notice in [] if bad or since is None else cache.noticed(cache.streams_reading()).of(ref.uri):
+        if notice.version > to_version and notice.condition:
             with suppress(QueryError):
                 rule = check_condition(notice.condition, services.lake().snapshot(ref)).row_rule
                 bad = bad or ((rule, f"NOT ({rule})") if rule else None)

@@ -261,6 +261,10 @@ class NoticedSoFar:
     def is_partial(self) -> bool:
         return self.num_seen < self.num_wanted
 
+    def of(self, uri: str) -> list[Notice]:
+        """Those of one table."""
+        return [notice for notice in self.notices if notice.uri == uri]
+
 
 class NoticeWatch:
     """Thread-safe. `lake`: of its own, since it passes by every table."""

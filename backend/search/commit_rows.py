@@ -25,7 +25,7 @@ from backend.sql.values import quoted_name
 
 MOST_COLUMNS, MOST_VALUES, MOST_GROUPS = 40, 20, 6
 MOST_MARKS = 10_000
-_MOST_PROFILED, _MOST_TIMES, _FAR = 50_000, 4, 3.0
+_MOST_PROFILED, _MOST_TIMES = 50_000, 4
 NUMBERS = ("byte", "short", "integer", "long", "float", "double", "decimal")
 _FRACTIONS, TIMES = ("float", "double", "decimal"), ("date", "timestamp", "timestamp_ntz")
 
@@ -60,6 +60,7 @@ class CommitRows:
     kinds: Mapping[str, str]  # Delta's types
     before: Mapping[RowSeries, float] = field(default_factory=dict)
     modes: Mapping[RowSeries, str] = field(default_factory=dict)
+    bounds: Bounds = field(default_factory=dict)  # as of `RowHabits.bounds`, by which "above" was measured
     constants: frozenset[str] = frozenset()  # columns with one value in all rows
     marks: npt.NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
     is_append: bool = True  # it removed no file
@@ -133,7 +134,9 @@ def profile_rows(
         }
     constants = frozenset(name for name, found in counted.items() if len(found) == 1)
     is_append = not len(gone)
-    return CommitRows(num_rows, {**values, **own, **ends}, counts, kinds, before, modes, constants, marks, is_append)
+    return CommitRows(
+        num_rows, {**values, **own, **ends}, counts, kinds, before, modes, bounds, constants, marks, is_append
+    )
 
 
 def _values(
@@ -167,17 +170,12 @@ def _alike(
         if group in groups:
             size = len(coded[name].dictionary)
             cells = np.bincount(codes[group] * size + codes[name], minlength=len(coded[group].dictionary) * size)
-            for text, row in zip(coded[group].dictionary.to_pylist(), cells.reshape(-1, size), strict=True):
-                if text is not None:
-                    value = coded[name].dictionary[int(row.argmax())].as_py()
-                    series = RowSeries(name, "alike", group, _text(text))
-                    found[series] = int(row.max()) / int(row.sum()), _text(value)
+            texts, named = (coded[each].dictionary.cast(pa.string()).to_pylist() for each in (group, name))
+            for text, row in zip(texts, cells.reshape(-1, size), strict=True):
+                most = int(row.argmax())
+                if text is not None and named[most] is not None:
+                    found[RowSeries(name, "alike", group, text)] = int(row[most]) / int(row.sum()), named[most]
     return found
-
-
-def _text(value: Any) -> str:
-    """As Arrow casts it to a string."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _some(rows: pa.Table) -> pa.Table:

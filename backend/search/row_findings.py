@@ -97,7 +97,9 @@ class _Past:
     num_commits: int = 0
 
     def add(self, values: Mapping[RowSeries, float], rows: CommitRows) -> None:
-        if len(self.series) > MOST_SERIES:  # by values that come no more, such as numbers of batches
+        if len(self.series) > max(
+            MOST_SERIES, 2 * len(values)
+        ):  # by values that come no more, such as numbers of batches
             self.series = {series: known for series, known in self.series.items() if series in values}
             self.counts = Counter({group: self.counts[group] for group in rows.counts})
         for series, value in values.items():
@@ -137,14 +139,13 @@ class RowHabits:
         past = self._past_of(commit, writer)
         found = dict[str, tuple[float, float]]()
         for one, known in past.series.items():
-            grows = sum(after > before for before, after in pairwise(known)) >= _NEARLY_ALL * (len(known) - 1)
-            if one.measure == "most" and len(known) >= LEAST_COMMITS and not grows:
+            if one.measure == "most" and len(known) >= LEAST_COMMITS:
                 low, high = _least(one.column, past), max(known)
                 usual = _TAIL * median(past.series.get(one._replace(measure="high"), known))
-                if 0 < usual < high:
-                    found[one.column] = usual, usual
-                elif low < high:
-                    found[one.column] = high, max(_FAR * high, high + 2 * (high - low))
+                grows = sum(after > before for before, after in pairwise(known)) >= _NEARLY_ALL * (len(known) - 1)
+                if low < high and not grows:
+                    is_tail = 0 < usual < high
+                    found[one.column] = (usual, usual) if is_tail else (high, max(_FAR * high, high + 2 * (high - low)))
         return found
 
     def _past_of(self, commit: Commit, writer: str) -> _Past:
@@ -173,7 +174,12 @@ class RowHabits:
             return 0
         new = Counter[str]()
         for (group, value), count in rows.counts.items():
-            if count >= _LEAST_ROWS and RowSeries(group, "value", group, value) not in self._table.series:
+            is_followed = RowSeries(group, "mode") not in self._table.series  # it never had many values
+            if (
+                count >= _LEAST_ROWS
+                and is_followed
+                and RowSeries(group, "value", group, value) not in self._table.series
+            ):
                 new[group] += count
         del new[""]
         return max(new.values(), default=0)
@@ -268,7 +274,7 @@ def _flags(
 
 def _is_far(series: RowSeries, past: _Past, rows: CommitRows) -> bool:
     most = RowSeries(series.column, "most")
-    return series.measure == "above" and rows.values[most] > _FAR * max(past.series[most])
+    return series.measure == "above" and rows.values[most] > _FAR * _most(series.column, past)
 
 
 def _room(numbers: Sequence[float], times: float) -> float:
@@ -395,23 +401,30 @@ def _told(flags: Iterator[_Flag], past: _Past, rows: CommitRows) -> list[RowFind
     paired = {name for columns in by_columns if columns[1] for name in columns}
     later = {columns[0] for columns, measures in by_columns.items() if "later" in measures}
     for columns, measures in by_columns.items():
-        measure = next((each for each in _ORDER if each in measures), None)
-        if measure == "above" and "middle" in measures:
-            # The rows above where nearly all that were multiplied would lie there, or most of the group does; else all.
-            level = levels[columns]
-            num_above = sum(flag.hurt for flag in _explaining(measures["above"], rows))
-            num, factor = sum(flag.hurt for flag in level), _factor(level[0].series, past, rows)
-            if factor:
-                reaches = factor * _least(columns[0], past) >= _NEARLY_ABOVE * _most(columns[0], past)
-                measure = "above" if reaches and num_above < num else "middle"
-            elif not level[0].is_weak and num_above < num / 2:
-                measure = "middle"
-        elif "middle" in measures and _factor(levels[columns][0].series, past, rows):
-            measure = "middle"
+        measure = _telling(measures, levels.get(columns, []), past, rows)
         is_same = measure in ("middle", "lag") and not later.isdisjoint(columns)  # told by what it led to
         if measure is not None and not is_same and not (measure == "lag" and columns[0] in paired):
-            found += _finding(_explaining(measures[measure], rows), past, rows)
+            told = _finding(_explaining(measures[measure], rows), past, rows)
+            found += [told] if told else []
     return _of_one_cause(found)
+
+
+def _telling(
+    measures: Mapping[str, Sequence[_Flag]], level: Sequence[_Flag], past: _Past, rows: CommitRows
+) -> str | None:
+    """Which of a column's measures tells most. Of numbers that were multiplied: those far above all before, where they
+    are exactly the ones, or most of the `level` that moved; else all of that."""
+    first = next((each for each in _ORDER if each in measures), None)
+    if "middle" not in measures:
+        return first
+    factor, column = _factor(level[0].series, past, rows), level[0].series.column
+    if first != "above":
+        return "middle" if factor else first
+    num_above, num = (sum(flag.hurt for flag in some) for some in (_explaining(measures["above"], rows), level))
+    if factor:
+        reaches = factor * _least(column, past) >= _NEARLY_ABOVE * _most(column, past)
+        return "above" if reaches and num_above < num else "middle"
+    return "above" if level[0].is_weak or num_above >= num / 2 else "middle"
 
 
 def _least(column: str, past: _Past) -> float:
@@ -472,17 +485,15 @@ def _explaining(flags: Sequence[_Flag], rows: CommitRows) -> list[_Flag]:
     return of_all or [max(flags, key=lambda flag: flag.hurt)]
 
 
-def _finding(flags: Sequence[_Flag], past: _Past, rows: CommitRows) -> Iterator[RowFinding]:
+def _finding(flags: Sequence[_Flag], past: _Past, rows: CommitRows) -> RowFinding | None:
     first, hurt = max(flags, key=lambda flag: flag.hurt), sum(flag.hurt for flag in flags)
     series, where, repair = first.series, _where(flags), ""
     column, name = series.column, plain_name(series.column)
     columns = tuple(filter(None, (column, series.other)))
     if series.measure == "value":
-        yield from _of_value(first, past, rows)
-        return
+        return _of_value(first, past, rows)
     if first.measure is Measure.HIGHEST:
-        yield _of_far(flags, past, rows)
-        return
+        return _of_far(flags, past, rows)
     if first.measure is not Measure.MEDIAN:
         kind, subject, middle = first.measure, column, series._replace(measure="middle")
         level, known = rows.values.get(middle), past.series.get(middle)
@@ -496,42 +507,40 @@ def _finding(flags: Sequence[_Flag], past: _Past, rows: CommitRows) -> Iterator[
         if kind is Measure.LATER:
             subject = own = f"{name} > {plain_name(series.other)}"
         where = " AND ".join(part for part in (where, own) if part)
-        yield RowFinding(kind, subject, percent(first.before), percent(first.after), hurt, where, repair, columns)
-        return
+        return RowFinding(kind, subject, percent(first.before), percent(first.after), hurt, where, repair, columns)
     if series.measure == "lag" or series.other:
         by = first.after - first.before
         subject = f"{column} − {series.other}" if series.other else f"{column}, beside other rows"
         after = f"{duration_text(first.after)} ({'+' if by > 0 else ''}{duration_text(by)})"
-        yield RowFinding(Measure.MEDIAN, subject, duration_text(first.before), after, hurt, where, "", columns)
-        return
+        return RowFinding(Measure.MEDIAN, subject, duration_text(first.before), after, hurt, where, "", columns)
     before, after = figure_text(first.before), figure_text(first.after)
     if rows.kinds[column] == "string":
-        yield RowFinding(Measure.LENGTH, column, f"{before} characters", after, hurt, where, "", columns)
-        return
+        return RowFinding(Measure.LENGTH, column, f"{before} characters", after, hurt, where, "", columns)
     if not 0.5 <= abs(first.before) <= 2 and 0.8 <= first.before * first.after <= 1.25:
         after, repair = f"{after} (1 / x)", f"{name} = 1 / {name}"
     elif factor := _factor(series, past, rows):
         by, sign, back = (factor, "×", "/") if factor >= 1 else (1 / factor, "/", "*")
         after = f"{after} ({sign} {by:,.6g})"
         repair = f"{name} = {name} {back} {by:.6g}" if by in _NICE else ""  # by about a factor nothing is repaired
-    yield RowFinding(Measure.MEDIAN, column, before, after, hurt, where, repair, columns)
+    return RowFinding(Measure.MEDIAN, column, before, after, hurt, where, repair, columns)
 
 
 def _of_far(flags: Sequence[_Flag], past: _Past, rows: CommitRows) -> RowFinding:
-    """Numbers above all before, far above at that, and by what they were multiplied where that is a round number."""
+    """Numbers far above others, and by what they were multiplied where that is a round number."""
     series = max(flags, key=lambda flag: flag.hurt).series
-    column, name = series.column, plain_name(series.column)
-    bound, after, repair = _most(column, past), figure_text(rows.values[RowSeries(column, "most")]), ""
+    column, name, repair = series.column, plain_name(series.column), ""
+    before, after = (figure_text(end) for end in (_most(column, past), rows.values[RowSeries(column, "most")]))
     usual = median(past.series.get(series._replace(measure="middle"), [0.0]))
     times = rows.values[series._replace(measure="middle above")] / usual if usual > 0 else 0.0
     if factor := next((nice for nice in _NICE if 1 / _NEAR <= times / nice <= _NEAR), None):
         after, repair = f"{after} (× {factor:,.6g})", f"{name} = {name} / {factor:.6g}"
-    where = " AND ".join(filter(None, (_where(flags), f"{name} > {bound:.15g}")))
-    hurt = sum(flag.hurt for flag in flags)
-    return RowFinding(Measure.HIGHEST, column, figure_text(bound), after, hurt, where, repair, (column,))
+    where = " AND ".join(filter(None, (_where(flags), f"{name} > {rows.bounds[column][0]:.15g}")))
+    return RowFinding(
+        Measure.HIGHEST, column, before, after, sum(flag.hurt for flag in flags), where, repair, (column,)
+    )
 
 
-def _of_value(flag: _Flag, past: _Past, rows: CommitRows) -> Iterator[RowFinding]:
+def _of_value(flag: _Flag, past: _Past, rows: CommitRows) -> RowFinding | None:
     """One that is gone or took over; where another came with as many rows, or differs in its spelling alone, that."""
     column, value = flag.series.column, flag.series.value
     name, columns = plain_name(column), (column,)
@@ -547,13 +556,13 @@ def _of_value(flag: _Flag, past: _Past, rows: CommitRows) -> Iterator[RowFinding
                 where, repair = f"{name} = {quoted_text(other)}", f"{name} = {quoted_text(value)}"
                 kind = Measure.SPELLING if is_spelt else Measure.VALUE
                 num = round(share * rows.num_rows)
-                if is_spelt or flag.before < 1:  # one for all rows, and then another, as of a month
-                    yield RowFinding(kind, column, quoted_text(value), quoted_text(other), num, where, repair, columns)
-                return
+                if not is_spelt and flag.before == 1:  # one for all rows, and then another, as of a month
+                    return None
+                return RowFinding(kind, column, quoted_text(value), quoted_text(other), num, where, repair, columns)
     is_text = rows.kinds[column] == "string"
     shown = f"{name} = {quoted_text(value) if is_text else value}"
     where = shown if flag.after > flag.before else ""
-    yield RowFinding(Measure.VALUE, shown, percent(flag.before), percent(flag.after), flag.hurt, where, "", columns)
+    return RowFinding(Measure.VALUE, shown, percent(flag.before), percent(flag.after), flag.hurt, where, "", columns)
 
 
 def _where(flags: Sequence[_Flag]) -> str:
