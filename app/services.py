@@ -107,9 +107,10 @@ def clock() -> Clock:
 def actor() -> Actor:
     """The person who runs this process, as the operating system knows them."""
     try:
-        return Actor(getpass.getuser())
+        name = getpass.getuser()
     except (KeyError, OSError):  # a container may run as a user without a name
-        return Actor(f"uid {os.getuid()}")
+        name = f"uid {os.getuid()}"
+    return settings().auth.actor(name, of_terminal=True)
 
 
 @atexit.register

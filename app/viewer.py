@@ -46,7 +46,7 @@ def actor() -> Actor:
     Weir knows, who may look."""
     ui = services.settings().ui
     if name := clean_name(st.user.to_dict().get(_NAMED)):
-        return Actor(name)
+        return services.settings().auth.actor(name)
     if is_loopback(ui.address) and not ui.trusted_proxies:
         return services.actor()
     address = clean_name(st.context.ip_address)

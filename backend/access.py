@@ -1,21 +1,118 @@
 """Who may do what: each act of a person is one value, checked at the store's door and written to its audit trail.
 
-Rule: `check` alone says who may act. Roles would be a table here.
+Rule: `check` alone says who may act. An operation that `NEEDS` does not name is an admin's.
 """
 
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from backend.errors import StreamRefusedError
+
+STREAM = "stream:"  # before the name of a stream in grants
+
+
+class Role(StrEnum):
+    """What somebody may do; each also all that those before it may."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    MAINTAINER = "maintainer"
+    ADMIN = "admin"
+
+    @property
+    def rank(self) -> int:
+        return list(Role).index(self)
+
+
+_JOBS_OF_STREAMS = ("reset", "requeue", "requeue preview", "rewind")
+OF_STREAMS = frozenset(
+    ["start", "stop", "drain", "drain through", "restart"]
+    + [f"{cancel}{kind} job" for kind in _JOBS_OF_STREAMS for cancel in ("", "cancel ")]
+)
+NEEDS: Mapping[str, Role] = (
+    dict.fromkeys(("query", "query job", "diff job", "save query", "remove query"), Role.VIEWER)
+    | dict.fromkeys(("start", "stop", "drain", "drain through", "restart", "requeue job", "seen"), Role.OPERATOR)
+    | dict.fromkeys(("requeue preview job", "cancel requeue preview job", "cancel requeue job"), Role.OPERATOR)
+    | dict.fromkeys(("open incident", "add to incident", "note on incident", "close incident"), Role.OPERATOR)
+    | dict.fromkeys(("pin", "unpin", "expect", "expect no more", "reset job", "cancel reset job"), Role.MAINTAINER)
+    | {
+        f"{cancel}{kind} job": Role.MAINTAINER
+        for kind in ("optimize", "vacuum", "restore", "rewind", "repair", "alter", "clone", "drop", "undrop", "purge")
+        for cancel in ("", "cancel ")
+    }
+)
+
+
+class Grant(BaseModel):
+    """A role for a user or a group, for everything or for what its patterns name. One of `auth.grants`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    role: Annotated[Role, Field(description="`viewer`, `operator`, `maintainer` or `admin`.")]
+    user: Annotated[str, Field(description="The name by which a login knows the person.")] = ""
+    group: Annotated[str, Field(description="A group that the login or the proxy says the person is in.")] = ""
+    on: Annotated[
+        tuple[str, ...],
+        Field(description="Tables (`silver/*`) and streams (`stream:silver_*`), as patterns. Empty: everything."),
+    ] = ()
+
+    @field_validator("on")
+    @classmethod
+    def _patterns_name_something(cls, on: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in on:
+            name = pattern.removeprefix(STREAM)
+            if not name or ".." in name or not name.isprintable() or name != name.strip():
+                raise ValueError(f"{pattern!r} is no pattern of tables (`silver/*`) or streams (`stream:silver_*`)")
+        return on
+
+    @model_validator(mode="after")
+    def _is_for_somebody(self) -> "Grant":
+        if bool(self.user) == bool(self.group):
+            raise ValueError("a grant names either a user or a group")
+        return self
+
+    @property
+    def holder(self) -> str:
+        return f"user {self.user}" if self.user else f"group {self.group}"
+
+    def covers(self, resource: str, *, of_stream: bool) -> bool:
+        """Whether it is for this table or stream."""
+        return not self.on or any(
+            pattern.startswith(STREAM) == of_stream and fnmatchcase(resource, pattern.removeprefix(STREAM))
+            for pattern in self.on
+        )
+
+    def names(self, table: str) -> bool:
+        """Whether it names this very table: patterns and grants for everything do not."""
+        return table in self.on
+
+    def __str__(self) -> str:
+        return f"{self.role} of {', '.join(self.on) or 'everything'}: {self.holder}"
 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """A person, by the name that the audit trail keeps. `refused`: why they may not act; empty where they may."""
+    """A person, by the name that the audit trail keeps. `refused`: why they may not act; empty where they may.
+
+    `grants`: all that are configured; None where nothing is, and everybody may do everything. `default_role`: what the
+    person may do anywhere without a grant; None for nothing.
+    """
 
     name: str
     refused: str = ""
+    groups: frozenset[str] = frozenset()
+    grants: tuple[Grant, ...] | None = None
+    default_role: Role | None = None
+
+    @property
+    def own_grants(self) -> tuple[Grant, ...]:
+        return tuple(g for g in self.grants or () if (g.user == self.name if g.user else g.group in self.groups))
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +126,41 @@ class Access:
     parameters: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """What allows an operation (`by`: a grant or the default role), or why it is not allowed and who may."""
+
+    allowed: bool
+    by: str
+
+
+def permission(actor: Actor, operation: str, resource: str) -> Permission:
+    """Whether the actor may do this to a table or stream, and by which grant."""
+    if actor.refused:
+        return Permission(False, actor.refused)
+    if actor.grants is None:
+        return Permission(True, "no grants are configured")
+    needed, of_stream = NEEDS.get(operation, Role.ADMIN), operation in OF_STREAMS
+    if actor.default_role is not None and actor.default_role.rank >= needed.rank:
+        return Permission(True, f"auth.default_role = {actor.default_role}")
+    enough = [
+        grant
+        for grant in actor.grants
+        if grant.role.rank >= needed.rank and grant.covers(resource, of_stream=of_stream)
+    ]
+    own = actor.own_grants
+    if by := next((grant for grant in enough if grant in own), None):
+        return Permission(True, str(by))
+    holders = ", ".join(dict.fromkeys(grant.holder for grant in enough)) or "nobody has been granted it"
+    return Permission(False, f"{needed}s of {resource} may: {holders}")
+
+
 def check(access: Access) -> None:
     """Raises `StreamRefusedError` where the actor may not do this, or does not say why."""
     act = f"{access.operation} {access.resource}"
-    if access.actor.refused:
-        raise StreamRefusedError(f"{act}: {access.actor.refused}", hint="ask somebody who may act")
+    allowed = permission(access.actor, access.operation, access.resource)
+    if not allowed.allowed:
+        raise StreamRefusedError(f"{act}: {allowed.by}", hint="ask somebody who may")
     if not access.reason.strip():
         raise StreamRefusedError(f"{act}: a reason is required", hint="say why: it is kept in the audit trail")
 

@@ -7,6 +7,7 @@ Rule: nothing of a setting, a fault or a metric is said anywhere but in its sour
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
@@ -124,12 +125,14 @@ def type_text(annotation: Any) -> str:
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in (Union, UnionType):
         return " or ".join("unset" if kind is NoneType else type_text(kind) for kind in arguments)
-    if origin is list:
+    if origin in (list, tuple):
         return f"list of {type_text(arguments[0])}"
     if origin is dict:
         return f"map of {type_text(arguments[0])} to {type_text(arguments[1])}"
     if issubclass(annotation, BaseModel):
         return "section"
+    if issubclass(annotation, StrEnum):
+        return "text"
     words = {
         str: "text",
         int: "whole number",
@@ -156,6 +159,7 @@ def default_text(default: Any) -> str:
     if default is None:
         return "unset"
     value = default.get_secret_value() if isinstance(default, SecretStr) else default
+    value = list(value) if isinstance(value, tuple) else value
     return f"`{json.dumps(value) if not isinstance(value, str | Path) else value}`" if value != "" else "empty"
 
 

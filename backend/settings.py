@@ -7,6 +7,7 @@ import glob
 import os
 import re
 import tomllib
+from collections.abc import Iterable
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, f
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError as SourceError
 
+from backend.access import Actor, Grant, Role
 from backend.errors import SettingsError
 from backend.redaction import remember, remember_options
 from backend.table_policies import OptimizeWhen, TablePolicy
@@ -279,6 +281,28 @@ class UiSettings(Section):
         return self
 
 
+class AuthSettings(Section):
+    grants: Annotated[
+        list[Grant],
+        Field(description="Who may do what; in `weir.toml` as `[[auth.grants]]`. None: as without a login."),
+    ] = []
+    default_role: Annotated[
+        Role | None,
+        Field(description="What whoever is logged in may do to everything. Unset: `viewer` where there are grants."),
+    ] = None
+    terminal_role: Annotated[
+        Role | None,
+        Field(description="What the user of a terminal may do without a grant of their own. Unset: everything."),
+    ] = None
+
+    def actor(self, name: str, groups: Iterable[str] = (), *, of_terminal: bool = False) -> Actor:
+        """Somebody who is known by this name and in these groups, with what they may do."""
+        default = self.terminal_role if of_terminal else self.default_role
+        if default is None and (of_terminal or not self.grants):
+            return Actor(name, groups=frozenset(groups))
+        return Actor(name, "", frozenset(groups), tuple(self.grants), default or Role.VIEWER)
+
+
 class HealthSettings(Section):
     target_file_bytes: Annotated[
         int | None,
@@ -369,6 +393,7 @@ class Settings(BaseSettings):
     host: HostSettings = HostSettings()
     jobs: JobSettings = JobSettings()
     ui: UiSettings = UiSettings()
+    auth: AuthSettings = AuthSettings()
     health: HealthSettings = HealthSettings()
     notify: NotifySettings = NotifySettings()
     demo: DemoSettings = DemoSettings()

@@ -163,8 +163,8 @@ class Jobs:
             return made
 
     def cancel(self, job_id: str, *, actor: Actor, reason: str, now: datetime) -> Job:
-        """Ends a queued job, asks the host to end a running one; one that is over stays as it is. Whoever may act may
-        cancel what others asked for: an operator ends what is too much, and the audit trail says whose it was."""
+        """Ends a queued job, asks the host to end a running one; one that is over stays as it is. Who asked for it may
+        cancel it, and who may cancel others' jobs: the audit trail says whose it was."""
         with self._database.writing() as connection:
             asked = _locked(connection, job_id)
             if asked.state.is_over or asked.cancel_requested:
