@@ -69,8 +69,8 @@ def sidebar(*, on_table_page: bool) -> None:
         _picker()
         st.session_state[_MODE] = viewer.mode()
         redrawn(_state_line, every_s=lambda: STATE_LINE_EVERY_S)
-        if reason := viewer.actor().refused:
-            st.info(reason, icon=":material/lock:")
+        if (who := viewer.actor()).refused and not who.looks_as:  # the band says that
+            st.info(who.refused, icon=":material/lock:")
         lists.listen_to_keys()
         _one_entry(key="one_entry", height=1)
         st.html(_STYLE)

@@ -1,4 +1,4 @@
-"""Two browsers, two roles, one lake: what each sees of every page, as pictures; and an admin through a viewer's eyes."""
+"""Two browsers, two roles, one lake: every page as each sees it, as pictures; an admin through a viewer's eyes."""
 
 import json
 import re

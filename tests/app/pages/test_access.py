@@ -183,6 +183,7 @@ def test_an_admin_looks_through_another_s_eyes_and_acts_on_nothing(store: Contro
     assert (entry.actor, entry.action, entry.subject) == ("root", "look as", "bo")
     assert entry.reason == "bo asks what is wrong" and entry.detail == "reading only"
     assert "You look as **bo**: reading only." in words(app) and "You are **bo**." in words(app)
+    assert not app.sidebar.info
     for page, params in (("stream", {"stream": STREAM}), ("overview", {}), ("versions", {"table": TABLE, "at": "1"})):
         app.switch_page(f"../pages/{page}.py")
         app.query_params.update(params)
