@@ -37,6 +37,7 @@ POISONED = ("poisoned_rows", "poisoned_start")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     address = f"127.0.0.1:{free_port()}"
     env = {**FAST, "WEIR_HOST__PIPELINES": '["tests.worlds.spark.poisoned"]', "WEIR_HOST__METRICS_ADDRESS": address}
+    env["WEIR_AUTH__GRANTS"] = '[{"role": "operator", "group": "shop", "on": ["stream:bronze_*", "Bronze/*"]}]'
     opened = World(tmp_path_factory.mktemp("faults"), env, SOUND)
     opened.spawn("pipelines.demo.generator")
     opened.host()
@@ -200,6 +201,11 @@ def test_ctrl_c_stops_everything_and_leaves_the_wishes(world: World) -> None:
         lambda: log.exists() and any(e["event"] == "host_ready" and is_own.match(e["host_id"]) for e in world.log()),
         "it listens to signals",
     )
+    world.until(
+        lambda: any(e["event"] == "grant_names_nothing" and "'Bronze/*'" in e["problem"] for e in world.log()),
+        "its log says which grant names no table",
+    )
+    assert not any("bronze_*'" in e.get("problem", "") for e in world.log())
     world.until_state(StreamState.RUNNING)
     wishes = world.store.desired()
     os.kill(host.pid, signal.SIGINT)
