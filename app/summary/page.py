@@ -42,11 +42,12 @@ _looks = once(lambda: Looks(services.lake(), services.settings().host.keys_max_b
 def summary(opened: OpenTable) -> None:
     """What is noticed of the table and what it is; below, the view that the URL names."""
     dialogs.dialog(EXPECT, _expect, title=lambda asked: f"{_label(asked)} of {asked.table}?", width="small")
-    with errors.boundary():
-        _notices(opened)
+    dialogs.dialog(_SEEN, _seen, title=lambda told: f"Seen: v{told.version} of {told.table}?", width="small")
+    dialogs.dialog(_CARRIED, _carried, title=lambda told: f"Rows of v{told.version} in other tables", width="small")
+    ref, version = opened.ref, opened.snapshot.version
+    live(lambda: _notices(newest(ref, version)), key="notices")
     with errors.boundary():
         _about(opened)
-    ref, version = opened.ref, opened.snapshot.version
     live(lambda: _figures(newest(ref, version)), key="summary_figures")
     shown = st.segmented_control(
         "Show", ["Schema", "Data", "Profile", "Details"], default="Schema", required=True, key=state.VIEW,
@@ -174,13 +175,11 @@ _AROUND = timedelta(minutes=30)
 
 def _notices(opened: OpenTable) -> None:
     """Those that are open, what hurt most first; nothing where there is none."""
-    dialogs.dialog(_SEEN, _seen, title=lambda told: f"Seen: v{told.version} of {told.table}?", width="small")
-    dialogs.dialog(_CARRIED, _carried, title=lambda told: f"Rows of v{told.version} in other tables", width="small")
     noticed = cache.noticed(streams := cache.streams_reading())
     notices = sorted(noticed.of(opened.ref.uri), key=most_hurt)
     if not notices:
         return
-    with st.container(border=True, gap="xsmall", key="notices"):
+    with st.container(border=True, gap="xsmall"):
         for notice in notices:
             _notice(opened, notice, opened.latest_version if noticed.is_current else None)
         if below := streams_reached(opened.ref.uri, streams.streams):

@@ -27,6 +27,7 @@ _LEAST_OF_TABLE = 10  # commits, where the kind has too few of its own
 _LEAST_ROWS, _LEAST_SIGMA = 10, 6.0
 _LEAST_SHARE, _LEAST_FIRST = 0.05, 0.02  # more than ever; where there was none at all
 _LEAST_LEVEL_ROWS, _LEAST_RATIO, _LEAST_SPREADS, _LEAST_SPREADS_OF_TIME = 20, 0.3, 1.5, 1.2
+_LEAST_INVERSE, _AS_INVERSE = 0.03, 0.03  # the same where values are one over what they were; how far that may be off
 _WEAK = 0.25  # of these spreads, where all quantiles moved by one factor, or two columns changed places
 _LEAST_SECONDS, _LEAST_DAYS_S, _FASTER = 60.0, 1.5 * 86_400, 8.0
 _LEAST_GONE, _LEAST_TAKEN = 0.05, 0.3  # share of a value that always came; more of one than ever
@@ -353,7 +354,7 @@ def _level_flag(
     elif rows.kinds.get(series.column) == "string":
         least = max(2.0, 0.2 * middle)
     else:
-        least = max(_LEAST_RATIO * abs(middle), 1e-9)
+        least = max((_LEAST_INVERSE if _is_inverse(series, past, rows) else _LEAST_RATIO) * abs(middle), 1e-9)
     if is_shifted and off >= least and off > max(_room(numbers, 4), _FASTER * step, _WEAK * times * spread):
         yield _Flag(series, middle, value, num, num, Measure.MEDIAN, off <= times * spread)
 
@@ -516,7 +517,8 @@ def _finding(flags: Sequence[_Flag], past: _Past, rows: CommitRows) -> RowFindin
     before, after = figure_text(first.before), figure_text(first.after)
     if rows.kinds[column] == "string":
         return RowFinding(Measure.LENGTH, column, f"{before} characters", after, hurt, where, "", columns)
-    if not 0.5 <= abs(first.before) <= 2 and 0.8 <= first.before * first.after <= 1.25:
+    is_far_from_one = not 0.5 <= abs(first.before) <= 2 and 0.8 <= first.before * first.after <= 1.25
+    if is_far_from_one or _is_inverse(series, past, rows):
         after, repair = f"{after} (1 / x)", f"{name} = 1 / {name}"
     elif factor := _factor(series, past, rows):
         by, sign, back = (factor, "×", "/") if factor >= 1 else (1 / factor, "/", "*")
@@ -589,6 +591,15 @@ def _factor(series: RowSeries, past: _Past, rows: CommitRows) -> float | None:
     nice = next((nice for n in _NICE for nice in (n, 1 / n) if 0.75 <= middle / nice <= 1.33), None)
     is_sure = len(ratios) == 3 and max(ratios) <= _AGREE * min(ratios) and max(middle, 1 / middle) >= _LEAST_FACTOR
     return nice or (float(f"{middle:.2g}") if is_sure else None)
+
+
+def _is_inverse(series: RowSeries, past: _Past, rows: CommitRows) -> bool:
+    """Whether each quantile is one over the opposite one of before, such as a rate of the other direction."""
+    of = {measure: series._replace(measure=measure) for measure in ("low", "middle", "high")}
+    return all(
+        before in past.series and abs(median(past.series[before]) * rows.values.get(after, 0.0) - 1) <= _AS_INVERSE
+        for before, after in zip(of.values(), reversed(of.values()), strict=True)
+    )
 
 
 def _swapped_with(flags: Sequence[_Flag], past: _Past, rows: CommitRows) -> str:

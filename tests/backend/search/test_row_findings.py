@@ -17,7 +17,7 @@ Rows = dict[str, Any]
 KINDS = {
     "id": "long", "amount": "double", "country": "string", "source": "string", "email": "string", "sku": "string",
     "lat": "double", "lon": "double", "qty": "long", "load_id": "string", "issued_at": "timestamp",
-    "ingested_at": "timestamp", "loaded_at": "timestamp", "is_paid": "boolean",
+    "ingested_at": "timestamp", "loaded_at": "timestamp", "is_paid": "boolean", "rate": "double",
 }  # fmt: skip
 SCHEMA = pa.schema(
     [
@@ -47,6 +47,7 @@ def batch(number: int) -> Rows:
         "ingested_at": issued + (dice.random(ROWS) * 1_800e6).astype("timedelta64[us]"),
         "loaded_at": np.full(ROWS, hour + np.timedelta64(95, "m")),
         "is_paid": dice.random(ROWS) < 0.9,
+        "rate": dice.normal(0.92, 0.002, ROWS),
     }
 
 
@@ -129,6 +130,10 @@ FAULTS: dict[str, tuple[Callable[[Rows], None], Measure, str, str, str]] = {
     ),
     "an inverse": (
         _where("lat", "country", "DE", lambda lat: 1 / lat), Measure.MEDIAN, "lat", "country = 'DE'", "lat = 1 / lat"
+    ),
+    "an inverse of what is nearly one": (
+        _where("rate", "source", "POS", lambda rate: 1 / rate), Measure.MEDIAN, "rate", "source = 'POS'",
+        "rate = 1 / rate",
     ),
     "a sign": (
         _where("amount", "source", "WEB", lambda amount: -amount), Measure.NEGATIVE, "amount",
