@@ -138,10 +138,11 @@ def _expectations(ref: TableRef) -> None:
                 f":small[:gray[{markdown_safe(line.when)}]]",
                 help=moment_help(line.since, viewer.timezone()) if line.since else None,
             )
-            if line.of_person and viewer.read_only_reason() is None:
-                name = line.of_person.name
-                if st.button(f"{_label(line.of_person)}…", key=f"expect_no_more_{name}", type="tertiary"):
-                    dialogs.open_dialog(EXPECT, line.of_person)
+            if expected := line.of_person:
+                label, why = f"{_label(expected)}…", viewer.why_not("expect no more", ref.name)
+                key = f"expect_no_more_{expected.name}"
+                if st.button(label, key=key, type="tertiary", disabled=bool(why), help=why and markdown_safe(why)):
+                    dialogs.open_dialog(EXPECT, expected)
 
 
 def _label(expected: TableExpectation) -> str:
@@ -211,16 +212,16 @@ def _notice(opened: OpenTable, notice: Notice, latest: int | None) -> None:
         ends = (utc_text((notice.committed_at or now) + each) for each in (-_AROUND, _AROUND))
         time = dict(zip((state.SINCE, state.UNTIL), ends, strict=True))
         navigation.table_link(ref.name, "Timeline", time, page="timeline")
-        blocked = viewer.read_only_reason()
         if notice.condition:
             expected = TableExpectation(ref.uri, ref.name, ExpectationKind.HOLDS, condition=notice.condition)
             dialogs.button(
                 EXPECT, expected, f"{_label(expected)}…", key=f"expect_{key}", icon=":material/rule:",
-                effect="Hosts check it after every commit", blocked=blocked,
+                effect="Hosts check it after every commit", blocked=viewer.why_not("expect", ref.name),
             )  # fmt: skip
         dialogs.button(
             _SEEN, notice, "Seen…", key=f"seen_{key}", icon=":material/visibility:",
-            effect="Hides this finding for everybody; the reason goes into the operation log", blocked=blocked,
+            effect="Hides this finding for everybody; the reason goes into the operation log",
+            blocked=viewer.why_not("seen", ref.name),
         )  # fmt: skip
 
 
