@@ -84,7 +84,7 @@ def repair_button(ref: TableRef, latest: int, notice: Notice, *, key: str) -> No
         act_button(
             ref, latest, Repair(notice.where, values, of_commit=notice.version), key=key, label="Repair these rows"
         )
-    elif notice.kind not in (*FIRSTS, Measure.SILENCE):
+    elif notice.kind not in (*FIRSTS, Measure.SILENCE, Measure.ADDED):
         label = f"Take back what v{notice.version} did"
         if notice.kind in (Measure.DELETED, Measure.ROWS) and notice.rows is not None:
             label = f"Bring back the {things(notice.rows, 'row')}"
