@@ -110,6 +110,17 @@ class Actor:
     grants: tuple[Grant, ...] | None = None
     default_role: Role | None = None
 
+    def role_for(self, resource: str | None, *, of_stream: bool = False) -> Role | None:
+        """The most that they may do or look at there, refused or not; `resource` None: everywhere."""
+        if self.grants is None:
+            return Role.VIEWER if self.refused else Role.ADMIN
+        roles = [
+            grant.role
+            for grant in self.own_grants
+            if not grant.on or (resource is not None and grant.covers(resource, of_stream=of_stream))
+        ]
+        return max([*filter(None, [self.default_role]), *roles], key=lambda role: role.rank, default=None)
+
     @property
     def own_grants(self) -> tuple[Grant, ...]:
         return tuple(g for g in self.grants or () if (g.user == self.name if g.user else g.group in self.groups))
@@ -132,6 +143,7 @@ class Permission:
 
     allowed: bool
     by: str
+    role: Role | None = None
 
 
 def permission(actor: Actor, operation: str, resource: str) -> Permission:
@@ -142,7 +154,7 @@ def permission(actor: Actor, operation: str, resource: str) -> Permission:
         return Permission(True, "no grants are configured")
     needed, of_stream = NEEDS.get(operation, Role.ADMIN), operation in OF_STREAMS
     if actor.default_role is not None and actor.default_role.rank >= needed.rank:
-        return Permission(True, f"auth.default_role = {actor.default_role}")
+        return Permission(True, f"auth.default_role = {actor.default_role}", actor.default_role)
     enough = [
         grant
         for grant in actor.grants
@@ -150,7 +162,7 @@ def permission(actor: Actor, operation: str, resource: str) -> Permission:
     ]
     own = actor.own_grants
     if by := next((grant for grant in enough if grant in own), None):
-        return Permission(True, str(by))
+        return Permission(True, str(by), by.role)
     holders = ", ".join(dict.fromkeys(grant.holder for grant in enough)) or "nobody has been granted it"
     return Permission(False, f"{needed}s of {resource} may: {holders}")
 

@@ -107,7 +107,7 @@ def act_dialogs() -> None:
 
 def operation_log(*, stream: str | None = None) -> None:
     """Who asked for what and why, newest first."""
-    entries = services.store().audit_entries(limit=MOST_LOG_ENTRIES, subject=stream, with_queries=False)
+    entries = services.store().audit_entries(limit=MOST_LOG_ENTRIES, subject=stream, acts_only=True)
     if not entries:
         st.info("**Nobody has acted yet.** Each start, stop and restart is written here first.", icon=":material/list:")
         return

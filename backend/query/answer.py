@@ -17,12 +17,12 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import IO, TYPE_CHECKING
 
 import pyarrow as pa
 
-from backend.access import Actor
+from backend.access import Actor, permission
 from backend.cells import distinct_names
 from backend.errors import JobError, QueryError, UnsupportedFeatureError
 from backend.format import cut, things
@@ -85,7 +85,8 @@ def answered(
         raise
     finally:
         if world.store is not None and actor is not None:
-            world.store.note(_entry(world, plan, actor, f"{things(num_rows, 'row')}{problem}"))
+            entry = _entry(world, plan, actor, f"{things(num_rows, 'row')}{problem}")
+            world.store.note(replace(entry, result="failed" if problem else "done"))
 
 
 def _near(message: str, plan: QueryPlan) -> str:
@@ -146,7 +147,8 @@ def _entry(world: World, plan: QueryPlan, actor: Actor, outcome: str) -> "AuditE
     versions = ", ".join(f"{table} v{version}" for table, version in plan.versions)
     detail = "; ".join(filter(None, (outcome, versions, audit_text(plan.statement.text))))
     tables = ", ".join(dict.fromkeys(read.table for read in plan.reads))
-    return AuditEntry(world.now, actor.name, QUERY, cut(tables, 200), "", detail)
+    by = permission(actor, QUERY, tables)
+    return AuditEntry(world.now, actor.name, QUERY, cut(tables, 200), "", detail, by.role or "", by.by)
 
 
 @contextmanager
