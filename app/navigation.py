@@ -45,6 +45,7 @@ _GROUPS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("pipeline", "Pipeline", ":material/account_tree:"),
         ("acts", "Acts", ":material/build:"),
         ("incident", "Incidents", ":material/emergency:"),
+        ("audit", "Audit", ":material/fact_check:"),
     ),
 }
 

@@ -68,6 +68,7 @@ WEIR: Panels = {
         "streams.stream": "One stream: how it flows, why it does not, who asked for what.",
         "stream_acts.preflight": "Whether a stream can go on: checkpoint, sources, sink, owner and disk, with "
         "evidence. Ends with 1 if not.",
+        "audit.audit": "Who did what, and what came of it. `verify` ends with 1 where the trail is not whole.",
         "store.jobs": "What stream hosts were asked to compute, and what became of it.",
         "commands.pipelines": "Declared pipelines: what is wrong, what feeds what.",
     },

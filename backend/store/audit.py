@@ -23,7 +23,7 @@ from backend.store.engine import TRAIL
 from backend.store.schema import EPOCH, Row, audit, readable, row_of
 from backend.stream_model.stream import OF_QUERIES, AuditEntry
 
-FORMAT, GENESIS = 1, "0" * 64  # the hash before the first row
+FORMAT = 1
 CHAINED = [field.name for field in fields(AuditEntry)][1:-1]  # after the time
 CUT, HIDDEN = "cut trail", "(its author's alone)"
 _NO_ACTS = (*OF_QUERIES, "login", "logout", "login refused", "look as", "export audit", CUT)
@@ -66,8 +66,11 @@ def _harmless(text: str) -> str:
 class TrailHead:
     """The number and the hash of the newest row."""
 
-    number: int = 0
-    hash: str = GENESIS
+    number: int
+    hash: str
+
+
+NO_ROWS = TrailHead(0, "0" * 64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,7 @@ def append(connection: Connection, entries: Sequence[AuditEntry]) -> None:
 
 def head(connection: Connection) -> TrailHead:
     row = connection.execute(sa.select(audit.c.id, audit.c.hash).order_by(audit.c.id.desc()).limit(1)).first()
-    return TrailHead(*row) if row else TrailHead()
+    return TrailHead(*row) if row else NO_ROWS
 
 
 def _lock(connection: Connection) -> None:
@@ -112,7 +115,7 @@ def verify(connection: Connection, *, known: str = "") -> TrailCheck:
     """Reads the whole trail. `known`: the hash that its head once had."""
     last_cut = sa.select(audit.c.detail).where(audit.c.action == CUT).order_by(audit.c.id.desc()).limit(1)
     at_cut = _CUT_TO.fullmatch(connection.execute(last_cut).scalar() or "")
-    newest = TrailHead(int(at_cut[1]), at_cut[2]) if at_cut else TrailHead()
+    newest = TrailHead(int(at_cut[1]), at_cut[2]) if at_cut else NO_ROWS
     first, is_known, query = newest.number + 1, known in ("", newest.hash), sa.select(audit).order_by(audit.c.id)
     if connection.execute(query.where(audit.c.id < first)).first():
         return TrailCheck(first, newest, f"row {first - 1} is there, which was cut")
@@ -152,9 +155,11 @@ def entries(
     connection: Connection, where: Mapping[str, object] = EVERY, *, since: datetime = EPOCH, on: str = "*",
     limit: int = 100, subject: str | None = None, seen_by: Actor | None = None, acts_only: bool = False,
 ) -> list[AuditEntry]:  # fmt: skip
-    """Newest first, as a person sees them; None: nobody is asking. `where`: values of fields, `on`: a pattern of tables
-    or streams. `acts_only`: what was done to tables and streams, no query, login or denial."""
-    query = sa.select(audit).where(audit.c.at >= since, *(audit.c[name] == value for name, value in where.items()))
+    """Newest first, as a person sees them; None: nobody is asking. `where`: values of fields, empty for any; `on`: a
+    pattern of tables or streams. `acts_only`: what was done to tables and streams, no query, login or denial."""
+    query = sa.select(audit).where(
+        audit.c.at >= since, *(audit.c[name] == value for name, value in where.items() if value not in ("", None))
+    )
     query = query.order_by(audit.c.id.desc()).limit(min(max(limit, 100), _PIECE))
     if acts_only:
         query = query.where(audit.c.action.not_in(_NO_ACTS), audit.c.result != "denied")

@@ -5,7 +5,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-from backend.store.audit import CHAINED, TrailHead, following
+from backend.store.audit import CHAINED, NO_ROWS, following
 from backend.store.schema import UtcDateTime
 
 revision = "0020"
@@ -20,7 +20,7 @@ def upgrade() -> None:
         op.add_column("audit", sa.Column(name, sa.BigInteger()))
     columns: list[sa.ColumnClause[Any]] = [sa.column(name) for name in ("id", "hash", *CHAINED)]
     audit = sa.table("audit", sa.column("at", UtcDateTime()), *columns)
-    connection, newest, last = op.get_bind(), TrailHead(), -1
+    connection, newest, last = op.get_bind(), NO_ROWS, -1
     query = sa.select(audit).order_by(audit.c.id).limit(10_000)
     change = sa.update(audit).values(id=sa.bindparam("number"), hash=sa.bindparam("now"))
     while rows := connection.execute(query.where(audit.c.id > last)).mappings().all():
