@@ -17,7 +17,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING
 
 import pyarrow as pa
@@ -85,8 +85,7 @@ def answered(
         raise
     finally:
         if world.store is not None and actor is not None:
-            entry = _entry(world, plan, actor, f"{things(num_rows, 'row')}{problem}")
-            world.store.note(replace(entry, result="failed" if problem else "done"))
+            world.store.note(_entry(world, plan, actor, f"{things(num_rows, 'row')}{problem}"))
 
 
 def _near(message: str, plan: QueryPlan) -> str:
@@ -148,7 +147,8 @@ def _entry(world: World, plan: QueryPlan, actor: Actor, outcome: str) -> "AuditE
     detail = "; ".join(filter(None, (outcome, versions, audit_text(plan.statement.text))))
     tables = ", ".join(dict.fromkeys(read.table for read in plan.reads))
     by = permission(actor, QUERY, tables)
-    return AuditEntry(world.now, actor.name, QUERY, cut(tables, 200), "", detail, by.role or "", by.by)
+    result = "failed" if ", then " in outcome else "done"
+    return AuditEntry(world.now, actor.name, QUERY, cut(tables, 200), "", detail, by.role or "", by.by, result)
 
 
 @contextmanager

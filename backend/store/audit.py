@@ -168,10 +168,14 @@ def entries(
     found, rows = list[AuditEntry](), connection.execute(query).mappings().all()
     while rows and len(found) < limit:
         for entry in readable(AuditEntry, "audit", rows):
-            if any(fnmatchcase(name, on) for name in entry.subjects) and (seen := shown_to(seen_by, entry)):
+            if any(fnmatchcase(name, on) for name in _names(entry)) and (seen := shown_to(seen_by, entry)):
                 found.append(seen)
         rows = connection.execute(query.where(audit.c.id < rows[-1]["id"])).mappings().all()
     return sorted(found[:limit], key=lambda entry: entry.at, reverse=True)
+
+
+def _names(entry: AuditEntry) -> list[str]:
+    return entry.subject.split(", ")
 
 
 def shown_to(actor: Actor | None, entry: AuditEntry) -> AuditEntry | None:
@@ -183,7 +187,7 @@ def shown_to(actor: Actor | None, entry: AuditEntry) -> AuditEntry | None:
     of_tables, of_stream = not kinds.isdisjoint(NEEDS), not kinds.isdisjoint(OF_STREAMS)
     roles = {actor.role_for(None)}
     if of_tables and not entry.subject.endswith("…"):  # cut: it does not say of which
-        roles = {actor.role_for(name, of_stream=of_stream) for name in entry.subjects}
+        roles = {actor.role_for(name, of_stream=of_stream) for name in _names(entry)}
     if roles == {Role.ADMIN}:
         return entry
     if None in roles or not of_tables:

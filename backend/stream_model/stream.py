@@ -360,7 +360,7 @@ OF_QUERIES = (QUERY, f"{QUERY} job", f"cancel {QUERY} job", f"{QUERY} done")  # 
 class AuditEntry:
     """Who asked for what, why and when; written before the act takes effect. `role` and `granted_by`: what allowed it,
     or why it is denied; empty where a host says what it made of an act. `result`: "done", "failed" or "denied". The
-    versions: the table's, before and after. `id`: its place in the trail, counted from 1."""
+    versions: the table's, before and after. `subject`: of a query several, ", " between. `id`: counted from 1."""
 
     at: datetime
     actor: str
@@ -374,8 +374,3 @@ class AuditEntry:
     version_before: int | None = None
     version_after: int | None = None
     id: int = 0
-
-    @property
-    def subjects(self) -> list[str]:
-        """The tables of a query are several."""
-        return self.subject.split(", ")

@@ -6,8 +6,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from app import services
 from app.ui import export
 from backend.errors import ExportError
+from backend.query.views import lake_view
+from backend.store.audit import HIDDEN
 from backend.store.store import ControlStore
 from backend.stream_model.stream import AuditEntry
 from tests.worlds.pages.opened import again, open_page, param, press, words
@@ -38,8 +41,8 @@ def told(store: ControlStore, monkeypatch: pytest.MonkeyPatch) -> ControlStore:
     return store
 
 
-def seen_by(name: str | None, **address: str | int) -> AppTest:
-    app = open_page("audit", **address)
+def seen_by(name: str | None, *, page: str = "audit", **address: str | int) -> AppTest:
+    app = open_page(page, **address)
     app.user = {"named_by_proxy": name}
     return again(app)
 
@@ -125,3 +128,34 @@ def test_no_file_runs_a_formula(told: ControlStore) -> None:
     (link,) = app.get("link_button")
     content = b"".join(export.exports().take(link.proto.url.removeprefix("export/")).pieces()).decode()
     assert "'=HYPERLINK(1)" in content and "'@SUM(1)" in content
+
+
+# the other places that show the trail ---------------------------------------------------------------------------------
+
+ASKED = [
+    "SELECT action, detail FROM weir.acts ORDER BY id",
+    "WITH a AS (SELECT * FROM weir.acts) SELECT a.detail FROM a JOIN weir.acts b ON a.id = b.id",
+]
+
+
+@pytest.mark.parametrize("statement", ASKED)
+def test_a_query_of_the_acts_shows_what_its_viewer_may_see(told: ControlStore, statement: str) -> None:
+    """One after the other on one server."""
+    for name, is_seen in (("root", True), ("eve", False), ("ann", True), ("gil", False), (None, False)):
+        app = open_page("query", query=statement)
+        app.user = {"named_by_proxy": name}
+        press(again(app), "query_run")
+        assert app.dataframe, words(app)
+        assert ("iban" in everything(app)) is is_seen, name
+
+
+def test_a_dashboards_tile_is_nobodys(told: ControlStore) -> None:
+    seen = lake_view(services.world(), "acts", None).to_pylist()
+    assert {row["detail"] for row in seen if row["action"] == "query"} == {HIDDEN}
+    assert not [row for row in seen if row["action"].startswith("login")]
+
+
+def test_no_page_shows_a_denial_as_an_act(told: ControlStore) -> None:
+    told.note(AuditEntry(NOW, "eve", "stop", "gold_orders", "because I can", result="denied"))
+    assert "because I can" not in everything(seen_by("root", page="acts"))
+    assert "because I can" in everything(seen_by("root"))
