@@ -115,7 +115,10 @@ def _work(settings: Settings, registry: Registry, runtime: Runtime, *, metrics: 
         judged=metrics.judged,
     )
     topics = TopicWatch(settings, store, registry, lambda: runtime.session, clock)
-    notices, hung = CommitWatch(passing, store, clock), LoopWatch(lambda: loop.ended, ttl_s=settings.host.lease_ttl_s)
+    notices, hung = (
+        CommitWatch(passing, store, clock, heartbeat.host_id),
+        LoopWatch(lambda: loop.ended, ttl_s=settings.host.lease_ttl_s),
+    )
     backlogs = BacklogReader(settings, lake, keep_s=0)
 
     def owned() -> list[StreamDeclaration]:
