@@ -42,9 +42,8 @@ def admit(connection: Connection, access: Access, *, now: datetime, outcome: str
     texts = access.resource, access.reason.strip(), "; ".join(filter(None, [outcome, parameters]))
     entry = AuditEntry(now, name, access.operation, *texts, allowed.role or "", allowed.by)
     if not allowed.allowed:
-        subject, reason, detail = map(_harmless, texts)
-        denied = replace(entry, subject=subject, reason=reason, detail=detail, result="denied")
-        connection.info[TRAIL][1].append(denied)
+        told = (_harmless(access.resource), _harmless(access.reason), _harmless(texts[2]))
+        connection.info[TRAIL][1].append(AuditEntry(now, name, access.operation, *told, "", allowed.by, "denied"))
     check(access)
     note(connection, entry)
 
@@ -168,14 +167,10 @@ def entries(
     found, rows = list[AuditEntry](), connection.execute(query).mappings().all()
     while rows and len(found) < limit:
         for entry in readable(AuditEntry, "audit", rows):
-            if any(fnmatchcase(name, on) for name in _names(entry)) and (seen := shown_to(seen_by, entry)):
+            if any(fnmatchcase(name, on) for name in entry.subject.split(", ")) and (seen := shown_to(seen_by, entry)):
                 found.append(seen)
         rows = connection.execute(query.where(audit.c.id < rows[-1]["id"])).mappings().all()
     return sorted(found[:limit], key=lambda entry: entry.at, reverse=True)
-
-
-def _names(entry: AuditEntry) -> list[str]:
-    return entry.subject.split(", ")
 
 
 def shown_to(actor: Actor | None, entry: AuditEntry) -> AuditEntry | None:
@@ -187,7 +182,7 @@ def shown_to(actor: Actor | None, entry: AuditEntry) -> AuditEntry | None:
     of_tables, of_stream = not kinds.isdisjoint(NEEDS), not kinds.isdisjoint(OF_STREAMS)
     roles = {actor.role_for(None)}
     if of_tables and not entry.subject.endswith("…"):  # cut: it does not say of which
-        roles = {actor.role_for(name, of_stream=of_stream) for name in _names(entry)}
+        roles = {actor.role_for(name, of_stream=of_stream) for name in entry.subject.split(", ")}
     if roles == {Role.ADMIN}:
         return entry
     if None in roles or not of_tables:
