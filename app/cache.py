@@ -39,6 +39,7 @@ from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableCard, TableRef
 from backend.maintenance.model import ActPreview, TableAct
 from backend.search.notice import Key, Notice
+from backend.store.audit import NO_ROWS, TrailHead
 from backend.store.notices import KeptAnswer, NoticeTopic
 from backend.stream_model.stream import HostHeartbeat
 from backend.streams.backlog import BacklogReader
@@ -80,6 +81,7 @@ class StreamsReading:
     notices_seen: frozenset[Key] = frozenset()  # where no host lives, which would know them
     webhook_error: str = ""
     rows_left_out: int = 0  # of the store, since they cannot be read
+    audit_head: TrailHead = NO_ROWS
 
 
 def lake_reading() -> LakeReading:
@@ -209,7 +211,7 @@ def _read_streams() -> StreamsReading:
     left_out = len(store.unreadable())
     reading = StreamsReading(
         tuple(streams), hosts, now, judgements=judgements, resting=rests, notices=tuple(store.noticed.open()),
-        webhook_error=store.told.error(now=now), rows_left_out=left_out,
+        webhook_error=store.told.error(now=now), rows_left_out=left_out, audit_head=store.audit_head(),
     )  # fmt: skip
     return reading if hosts_up(reading) else replace(reading, notices_seen=store.noticed.seen_keys())
 

@@ -46,6 +46,7 @@ _GROUPS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("acts", "Acts", ":material/build:"),
         ("incident", "Incidents", ":material/emergency:"),
         ("access", "Access", ":material/key:"),
+        ("audit", "Audit", ":material/fact_check:"),
     ),
 }
 

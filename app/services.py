@@ -87,11 +87,11 @@ def existing_store() -> "ControlStore | None":
     return store()
 
 
-def world() -> "World":
-    """What a query may ask, as it is now."""
+def world(actor: Actor | None = None) -> "World":
+    """What a query may ask, as it is now; `actor`: who asks, None for nobody."""
     from backend.query.views import World
 
-    return World(lake(), existing_store(), now(), settings())
+    return World(lake(), existing_store(), now(), settings(), actor)
 
 
 def access_problems() -> list[str]:

@@ -95,6 +95,9 @@ TILE = "tile"
 # acts on tables and streams
 ACT = "act"
 ACTS_OF = "of"
+BY = "by"
+ACTED_ON = "acted_on"
+AUDIT_ROW = "row"
 INCIDENT = "incident"
 # streams
 PIPELINE = "pipeline"

@@ -116,6 +116,17 @@ class Actor:
     default_role: Role | None = None
     looks_as: str = ""
 
+    def role_for(self, resource: str | None, *, of_stream: bool = False) -> Role | None:
+        """The most that they may do or look at there, refused or not; `resource` None: everywhere."""
+        if self.grants is None:
+            return Role.VIEWER if self.refused else Role.ADMIN
+        roles = [
+            grant.role
+            for grant in self.own_grants
+            if not grant.on or (resource is not None and grant.covers(resource, of_stream=of_stream))
+        ]
+        return max([*filter(None, [self.default_role]), *roles], key=lambda role: role.rank, default=None)
+
     @property
     def own_grants(self) -> tuple[Grant, ...]:
         name = self.looks_as or self.name
@@ -146,6 +157,7 @@ class Permission:
 
     allowed: bool
     by: str
+    role: Role | None = None
 
 
 def permission(actor: Actor, operation: str, resource: str, *, owner: str = "") -> Permission:
@@ -158,7 +170,7 @@ def permission(actor: Actor, operation: str, resource: str, *, owner: str = "") 
     if operation in OF_OWNERS and owner != actor.name:
         needed = Role.ADMIN
     if actor.default_role is not None and actor.default_role.rank >= needed.rank:
-        return Permission(True, f"auth.default_role = {actor.default_role}")
+        return Permission(True, f"auth.default_role = {actor.default_role}", actor.default_role)
     of_no_table, rank = operation in OF_NO_TABLE, needed.rank
 
     def is_enough(grant: Grant) -> bool:
@@ -167,7 +179,7 @@ def permission(actor: Actor, operation: str, resource: str, *, owner: str = "") 
         return needed is Role.VIEWER or not grant.on
 
     if by := next(filter(is_enough, actor.own_grants), None):
-        return Permission(True, str(by))
+        return Permission(True, str(by), by.role)
     holders = ", ".join({grant.holder: None for grant in actor.grants if is_enough(grant)}) or "nobody was granted it"
     return Permission(False, f"{needed}s{'' if of_no_table else f' of {resource}'} may: {holders}")
 

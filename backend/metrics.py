@@ -27,6 +27,7 @@ _STREAM, _TABLE = ("stream",), ("table",)
 # Served by the page ----------------------------------------------------------------------------------------------
 STORE_UP = Described("weir_store_up", "1 when the control store answers.")
 HOSTS_UP = Described("weir_hosts_up", "Stream hosts with a fresh heartbeat.")
+AUDIT_HEAD = Described("weir_audit_head_info", "Number of the audit trail's newest row, with its hash.", ("hash",))
 STREAMS_AGE = Described("weir_streams_read_age_seconds", "Age of what is known of streams.")
 STATE = Described("weir_stream_state", "1 for the state a stream is in.", ("stream", "state"))
 WANTED = Described("weir_stream_wanted", "1 for a stream that should run, 0 for one that should stop.", _STREAM)

@@ -118,6 +118,16 @@ class StoreSettings(Section):
         float,
         Field(gt=0, description="How long its figures per hour and its runs are kept, for charts over days, in days."),
     ] = 400.0
+    audit_retention_days: Annotated[
+        float, Field(ge=0, description="Days for which the audit trail is kept, 90 or more. 0: for ever.")
+    ] = 0.0
+
+    @field_validator("audit_retention_days")
+    @classmethod
+    def _is_ninety_days_at_least(cls, days: float) -> float:
+        if 0 < days < 90:
+            raise ValueError("the audit trail is kept for 90 days or more, or for ever (0)")
+        return days
 
 
 class SparkSettings(Section):

@@ -56,7 +56,7 @@ def _acts_list() -> None:
     """Acts on tables and streams as the store keeps them; a click opens one, which the URL then names."""
     store, roots = services.store(), services.settings().roots
     jobs = store.jobs.newest(MOST_ACTS, of_tables=True)
-    entries = store.audit_entries(limit=MOST_ACTS, with_queries=False)
+    entries = store.audit_entries(limit=MOST_ACTS, acts_only=True)
     rows, streams = listed_acts(jobs, entries, roots), store.declarations()
     if not rows:
         st.info(

@@ -70,6 +70,7 @@ WEIR: Panels = {
         "evidence. Ends with 1 if not.",
         "access.access": "Who may do what: list; why USER OPERATION RESOURCE; check, which ends with 1 if grants name "
         "what is not there.",
+        "audit.audit": "Who did what, and what came of it. `verify` ends with 1 where the trail is not whole.",
         "store.jobs": "What stream hosts were asked to compute, and what became of it.",
         "commands.pipelines": "Declared pipelines: what is wrong, what feeds what.",
     },

@@ -154,7 +154,7 @@ def _answer(text: str) -> None:
 
 def _plan(text: str, pins: str, most_rows: int | None) -> QueryPlan:
     given = pins.split(",") if pins else []
-    return plan_query(services.world(), text, viewer.clock(), pins=given, most_rows=most_rows)
+    return plan_query(services.world(viewer.actor()), text, viewer.clock(), pins=given, most_rows=most_rows)
 
 
 def _found_on_host(text: str, pins: str) -> view.Result | None:
@@ -204,7 +204,8 @@ def _computed(text: str, pins: str) -> view.Result | None:
 
     def steps() -> Iterator[view.Result]:
         """Without rows until it is over; left early, the query's process is killed."""
-        token, world, actor = Interruptible(), services.world(), viewer.actor()
+        actor = viewer.actor()
+        token, world = Interruptible(), services.world(actor)
         limits, pins = query_limits(world.settings.lake), ",".join(plan.pins)
         step = view.Result(text, pins, words.read_text(plan), pa.table({}), False, 0.0)
         with Work(lambda: first_rows(world, plan, limits, actor, token), token.stop) as running:
@@ -359,7 +360,7 @@ def _offer(result: view.Result) -> ExportOffer:
     def rows(form: Format) -> Exported:
         if kept is not None:
             return Exported("a query", f"query.{form.suffix}", form, lambda _: nullcontext(kept.to_reader()))
-        settings, world = services.settings(), services.world()
+        settings, world = services.settings(), services.world(viewer.actor())
         limits = replace(query_limits(settings.lake), time_limit_s=settings.ui.export_time_limit_s)  # browsers are slow
         read = functools.partial(answered, world, _plan(result.text, result.pins, None), limits, viewer.actor())
         return Exported("a query", f"query.{form.suffix}", form, read)

@@ -90,6 +90,7 @@ def streams_metrics(reading: cache.StreamsReading | None, now: datetime) -> Iter
     yield _family(named.STORE_UP, [((), float(is_known))])
     if is_known:
         yield _family(named.HOSTS_UP, [((), float(cache.hosts_up(reading)))])
+        yield _family(named.AUDIT_HEAD, [((reading.audit_head.hash,), float(reading.audit_head.number))])
         yield from stream_metrics(reading.streams, now)
 
 

@@ -26,10 +26,11 @@ from app.streams.text import (
     requeue_samples,
     reset_lines,
 )
-from app.streams.view.lists import ICONS, build_log_columns, check_text, newest_acts
+from app.streams.view.lists import ICONS, check_text, newest_acts
 from app.ui import dialogs
 from app.ui.figures import state_mark
 from app.ui.lists import show
+from app.ui.view.acts import log_columns
 from app.ui.view.words import markdown_safe, sentence
 from app.ui.work import follow_job
 from backend.errors import LakehouseError
@@ -107,11 +108,11 @@ def act_dialogs() -> None:
 
 def operation_log(*, stream: str | None = None) -> None:
     """Who asked for what and why, newest first."""
-    entries = services.store().audit_entries(limit=MOST_LOG_ENTRIES, subject=stream, with_queries=False)
+    entries = services.store().audit_entries(limit=MOST_LOG_ENTRIES, subject=stream, acts_only=True)
     if not entries:
         st.info("**Nobody has acted yet.** Each start, stop and restart is written here first.", icon=":material/list:")
         return
-    columns = build_log_columns(services.now(), services.settings().roots)
+    columns = log_columns(services.now(), services.settings().roots)
     columns = [column for column in columns if column.name != "Stream or table" or not stream]
     show(columns, newest_acts(entries), key="operation_log", alt="Operation log")
 

@@ -220,7 +220,7 @@ def _panel(name: str) -> None:
     st.caption(f"{window_sentence(points, window=window)}{shaded}")
     with st.container(key="charts_or_none"):
         if points.bins or lags:
-            entries = services.store().audit_entries(limit=MOST_LOG_ENTRIES, subject=name, with_queries=False)
+            entries = services.store().audit_entries(limit=MOST_LOG_ENTRIES, subject=name, acts_only=True)
             acts = view.marks(entries, status.observed.failures if status.observed else ())
             grid = st.grid(2, min_column_width=NARROWEST_CHART_PX, key="charts")
             for chart in _prepared(points, lags, acts, FigureLook(viewer.mode(), viewer.timezone()), runs=runs):

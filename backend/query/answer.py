@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING
 
 import pyarrow as pa
 
-from backend.access import Actor
+from backend.access import Actor, permission
 from backend.cells import distinct_names
 from backend.errors import JobError, QueryError, UnsupportedFeatureError
 from backend.format import cut, things
@@ -146,7 +146,9 @@ def _entry(world: World, plan: QueryPlan, actor: Actor, outcome: str) -> "AuditE
     versions = ", ".join(f"{table} v{version}" for table, version in plan.versions)
     detail = "; ".join(filter(None, (outcome, versions, audit_text(plan.statement.text))))
     tables = ", ".join(dict.fromkeys(read.table for read in plan.reads))
-    return AuditEntry(world.now, actor.name, QUERY, cut(tables, 200), "", detail)
+    by = permission(actor, QUERY, tables)
+    result = "failed" if ", then " in outcome else "done"
+    return AuditEntry(world.now, actor.name, QUERY, cut(tables, 200), "", detail, by.role or "", by.by, result)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pyarrow as pa
 
+from backend.access import Actor
 from backend.cells import cells
 from backend.errors import LakehouseError, QueryError
 from backend.lake.files.file_sizes import partition_codes, partition_files
@@ -59,6 +60,7 @@ LAKE_VIEWS: Mapping[str, Mapping[str, pa.DataType]] = {
     },
     "acts": {
         "at": _TIME, "actor": _TEXT, "action": _TEXT, "subject": _TEXT, "reason": _TEXT, "detail": _TEXT,
+        "role": _TEXT, "granted_by": _TEXT, "result": _TEXT, "id": _NUMBER,
     },
     "notices": {
         "table_name": _TEXT, "version": _NUMBER, "committed_at": _TIME, "kind": _TEXT, "subject": _TEXT,
@@ -82,12 +84,13 @@ VIEW_COLUMNS: Mapping[str, Sequence[str]] = {  # those of "t$changes" beside the
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What a query may ask: the lake, and the control store where there is one."""
+    """What a query may ask, and who asks: the lake, and the control store where there is one."""
 
     lake: Lake
     store: "ControlStore | None"
     now: datetime
     settings: Settings
+    actor: Actor | None = None
 
 
 def table_view(world: World, view: str, snapshot: Snapshot, columns: Columns) -> pa.Table:
@@ -254,7 +257,8 @@ def _batches(world: World) -> list[tuple[Any, ...]]:
 
 
 def _acts(world: World) -> list[tuple[Any, ...]]:
-    entries = world.store.audit_entries(limit=MOST_ROWS) if world.store else []
+    seen_by = world.actor or world.settings.auth.actor("")  # nobody: it has no name
+    entries = world.store.audit_entries(limit=MOST_ROWS, seen_by=seen_by) if world.store else []
     return _fields(entries, list(LAKE_VIEWS["acts"]))
 
 

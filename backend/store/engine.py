@@ -40,6 +40,8 @@ _POSTGRES_LINE = {
     "keepalives_count": 3,
 }
 SUPPORTED = ("sqlite", "postgresql")
+TRAIL = "trail"  # of a connection's `info`: entries of its transaction, and denials
+Trail = Callable[[Connection, list[Any]], None]  # writes entries
 _log = logging.getLogger(__name__)
 _AFTER_USER = re.compile(r"^[^:]*://[^:/]*")
 P = ParamSpec("P")
@@ -49,7 +51,8 @@ Value = TypeVar("Value")
 class Database:
     """One engine and the two ways to use it: `reading()` and `writing()`. Thread-safe."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, trail: Trail = lambda *_: None) -> None:
+        self._trail = trail
         self.url = _parse(url)
         self.shown_url = without_secrets(self.url.render_as_string(hide_password=True))
         self._engine = _engine(self.url)
@@ -68,8 +71,18 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        with self._mapped(), self._engine.begin() as connection:
-            yield connection
+        """What the audit trail is to keep comes last, so nobody waits for it with a lock; denials are kept though what
+        was denied is rolled back."""
+        kept, denied = list[Any](), list[Any]()
+        try:
+            with self._mapped(), self._engine.begin() as connection:
+                connection.info[TRAIL] = kept, denied
+                yield connection
+                self._trail(connection, kept)
+        finally:
+            if denied:
+                with self._mapped(), self._engine.begin() as connection:
+                    self._trail(connection, denied)
 
     @contextmanager
     def autocommit(self) -> Iterator[Connection]:

@@ -4,6 +4,7 @@ Rule: an act is in the audit trail in the same transaction that makes it visible
 under the current token of its lease; one question has one living job, however many ask it.
 """
 
+import json
 import re
 import uuid
 from datetime import datetime
@@ -95,8 +96,12 @@ def requeue(connection: Connection, held: Lease, job_id: str) -> Job:
 def end(connection: Connection, held: Lease, job_id: str, end: JobEnd, *, now: datetime) -> Job:
     before = _owned(connection, held, job_id)
     if detail := end.detail or (end.error if before.kind.is_act else ""):
-        outcome, text = f"{before.kind} {end.state.lower()}", f"job {job_id}: {detail}"
-        audit.note(connection, AuditEntry(now, before.actor, outcome, before.subject, before.reason, text))
+        told = AuditEntry(
+            now, before.actor, f"{before.kind} {end.state.lower()}", before.subject, before.reason,
+            f"job {job_id}: {detail}", result="failed" if end.state is JobState.FAILED else "done",
+            version_before=_version(before.request), version_after=_version(end.answer),
+        )  # fmt: skip
+        audit.note(connection, told)
     ended = {name: field for name, field in row_of(end).items() if name != "detail"}
     return _change(connection, job_id, **ended, ended_at=now, host_id=held.owner)
 
@@ -180,6 +185,15 @@ class Jobs:
 
 def _progress_row(progress: JobProgress) -> dict[str, Any]:
     return {"phase": progress.phase, "done_units": progress.done, "total_units": progress.total}
+
+
+def _version(document: str | None) -> int | None:
+    """The table's, in an act or in its result."""
+    try:
+        version = json.loads(document or "{}")["version"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return version if isinstance(version, int) else None
 
 
 def _job_of(row: Row) -> Job:

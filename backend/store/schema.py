@@ -211,7 +211,14 @@ attached_app = sa.Table(
 
 # acts, and what is noted of tables -----------------------------------------------------------------------------------
 
-audit = sa.Table("audit", metadata, _number(), *_columns(AuditEntry), sa.Index("ix_audit_subject", "subject", "at"))
+audit = sa.Table(
+    "audit",
+    metadata,
+    _number(),  # without a gap
+    *_columns(AuditEntry, without=["id"]),
+    sa.Column("hash", sa.Text, nullable=False),  # of this row and of the hash before: backend/store/audit.py
+    sa.Index("ix_audit_subject", "subject", "at"),
+)
 
 job = sa.Table(
     "job",

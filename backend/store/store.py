@@ -33,7 +33,7 @@ class ControlStore:
     """One database and its subjects."""
 
     def __init__(self, url: str) -> None:
-        self._database = Database(url)
+        self._database = Database(url, audit.append)
         migrate(self._database, schema.metadata)
         self.notices = Notices(self._database)
         self.jobs = Jobs(self._database, self.notices)
@@ -127,6 +127,9 @@ class ControlStore:
     admit = writing(audit.admit)
     note = writing(audit.note)
     audit_entries = reading(audit.entries)
+    audit_head = reading(audit.head)
+    verify_audit = reading(audit.verify)
+    cut_audit = writing(audit.cut)
 
     def take_in(self, roots: Sequence[str]) -> None:
         """Takes what other Spark applications left in the inbox; `roots` of the lake, below which tables have names."""

@@ -358,7 +358,9 @@ OF_QUERIES = (QUERY, f"{QUERY} job", f"cancel {QUERY} job", f"{QUERY} done")  # 
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """Who asked for what, why and when; written before the act takes effect."""
+    """Who asked for what, why and when; written before the act takes effect. `role` and `granted_by`: what allowed it,
+    or why it is denied; empty where a host says what it made of an act. `result`: "done", "failed" or "denied". The
+    versions: the table's, before and after. `subject`: of a query several, ", " between. `id`: counted from 1."""
 
     at: datetime
     actor: str
@@ -366,3 +368,9 @@ class AuditEntry:
     subject: str
     reason: str
     detail: str = ""
+    role: str = ""
+    granted_by: str = ""
+    result: str = "done"
+    version_before: int | None = None
+    version_after: int | None = None
+    id: int = 0

@@ -86,7 +86,7 @@ def load_timeline(
             except LakehouseError as exc:
                 left_out.append(f"commits of {name}: {exc.message}")
         lanes.append(lane)
-        acts = store.audit_entries(subject=name, limit=MOST_ACTS, with_queries=False) if store else []
+        acts = store.audit_entries(subject=name, limit=MOST_ACTS, acts_only=True) if store else []
         if len(acts) == MOST_ACTS and acts[-1].at > since:
             left_out.append(f"acts of {lane} before {utc_text(acts[-1].at)}")
         for act in acts:

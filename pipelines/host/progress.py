@@ -8,6 +8,7 @@ is added up twice.
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, Protocol
@@ -225,3 +226,6 @@ def prune(limits: StoreSettings, store: ControlStore, now: datetime) -> None:
     store.prune_judgements(before=before)
     store.noticed.prune(before=before)
     log.info("progress_pruned", rows=rows, before=before.isoformat())
+    if days := limits.audit_retention_days:
+        store.cut_audit(before=now - timedelta(days=days), now=now)
+    log.info("audit_head", **asdict(store.audit_head()))  # for who holds it elsewhere: `weir audit verify --head`

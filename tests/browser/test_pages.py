@@ -151,7 +151,7 @@ def ticked(viewer: Viewer, *names: str) -> bool:
 
 
 OF_ORDERS = ("changes", "table", "history", "timeline", "versions", "properties", "bisect")
-OF_ALL = ("", "health", "query", "dashboard", "tables", "streams", "pipeline", "acts", "incident")
+OF_ALL = ("", "health", "query", "dashboard", "tables", "streams", "pipeline", "acts", "incident", "audit")
 ON_A_PHONE = few(1, ["stream", "changes", *OF_ALL, *OF_ORDERS[1:], "files"])
 
 

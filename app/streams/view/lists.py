@@ -4,14 +4,12 @@ Rule: pure; desired (what a person wants) and observed (what a host saw) stay tw
 is "–" and its help says why.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from app.columns import Column, Columns
 from app.streams.text import Versions, pace_text, version_of
 from app.ui.states import row_expectations, stream_columns
-from app.ui.view.acts import act_text
 from app.ui.view.words import KeyFigure, markdown_safe, sentence
 from backend.format import (
     UNKNOWN,
@@ -36,7 +34,6 @@ from backend.streams.faults import Check, Outcome, recognise
 from backend.streams.verdict import StreamStatus
 
 MESSAGE_LENGTH = 120
-_GENERATION = re.compile(r", generation \d+")  # of a request, for hosts
 TICKED = "Ticked rows"
 ICONS: dict[Action, str] = {
     "start": ":material/play_arrow:",
@@ -104,19 +101,6 @@ def marks(entries: Sequence[AuditEntry], failures: Sequence[StreamFailure]) -> t
 
 def _acts_alone(entries: Iterable[AuditEntry]) -> Iterable[AuditEntry]:
     return (entry for entry in entries if JobKind.REQUEUE_PREVIEW not in entry.action)
-
-
-def build_log_columns(now: datetime, roots: Sequence[str] = ()) -> list[Column[AuditEntry]]:
-    """The columns of the audit trail: when, who, what, why. What lies below one of the `roots` stands by its name."""
-    return [
-        Column("When", lambda entry: age_s(entry.at, now), "ago"),
-        Column("Act", lambda entry: entry.action),
-        Column("Stream or table", lambda entry: entry.subject),
-        Column("Reason", lambda entry: act_text(entry.reason, roots), width="large"),
-        Column("Who", lambda entry: entry.actor),
-        Column("Detail", lambda entry: act_text(_GENERATION.sub("", entry.detail), roots) or None),
-        Column("At", lambda entry: entry.at, "moment"),
-    ]
 
 
 def newest_acts(entries: Iterable[AuditEntry]) -> list[AuditEntry]:

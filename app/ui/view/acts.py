@@ -3,7 +3,8 @@
 Rule: what will happen comes first, then what it risks, then whether it can be taken back.
 """
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from datetime import datetime
 from functools import reduce
@@ -78,6 +79,8 @@ _TERMS = {  # what a policy says, by the key of its setting
     "window_minutes": "for {}",
 }
 _SECONDS = {"every_hours": 3_600, "older_than_days": 86_400, "window_minutes": 60}
+_GENERATION = re.compile(r", generation \d+")  # of a request, for hosts
+MOST_AUDIT = 1_000_000  # rows of the audit trail, in a terminal or a file
 _HOLDS = {True: "proven", False: "DOES NOT HOLD", None: "not known"}
 
 
@@ -200,6 +203,22 @@ def act_columns(now: datetime) -> list[Column[ListedAct]]:
         Column("When", lambda row: age_s(row.at, now), "ago"),
         Column("By", lambda row: row.actor, key="actor"),
         Column("Reason", lambda row: row.reason, width=350, key="reason"),
+    ]
+
+
+def log_columns(now: datetime, roots: Sequence[str] = (), *, of_all: bool = False) -> list[Column[AuditEntry]]:
+    """The columns of the audit trail: when, who, what, why. What lies below one of the `roots` stands by its name.
+    `of_all`: with what came of it, and the number."""
+    return [
+        Column("When", lambda entry: age_s(entry.at, now), "ago"),
+        Column("Act", lambda entry: entry.action),
+        Column("Stream or table", lambda entry: entry.subject),
+        Column("Reason", lambda entry: act_text(entry.reason, roots), width="large"),
+        Column("Who", lambda entry: entry.actor),
+        Column("Detail", lambda entry: act_text(_GENERATION.sub("", entry.detail), roots) or None),
+        Column("At", lambda entry: entry.at, "moment"),
+        Column("Result", lambda entry: entry.result if of_all else None, is_optional=True),
+        Column("Row", lambda entry: entry.id if of_all else None, "plain", is_optional=True),
     ]
 
 

@@ -70,6 +70,7 @@ def test_routes_answer_beside_the_pages(server: Served) -> None:
         "hosts_up": 1,
     }
     numbers = numbers_of_now()
+    assert numbers[f'weir_audit_head_info{{hash="{"0" * 64}"}}'] == "0.0", "nobody has acted"
     assert numbers["weir_hosts_up"] == "1.0" and numbers["weir_lake_tables_read"] == "2.0"
     assert "<title>" in got(f"{server.url}/table?table=silver/orders")  # a deep link is served by the same application
 

@@ -142,8 +142,8 @@ DECLARATIONS: dict[str, tuple[Sequence[Column[Any]], Sequence[Any]]] = {
     "app.overview.view.stream_list_columns": (overview.stream_list_columns(NOW), [RUNNING, UNKNOWN]),
     "app.ui.states.stream_columns": (states.stream_columns(NOW), [RUNNING, UNKNOWN]),
     "app.streams.view.lists.build_stream_columns": (streams.build_stream_columns(NOW), [RUNNING, UNKNOWN]),
-    "app.streams.view.lists.build_log_columns": (
-        streams.build_log_columns(NOW), [AuditEntry(AGO, "ann", "stop", "s", "upgrade")],
+    "app.ui.view.acts.log_columns": (
+        acts.log_columns(NOW), [AuditEntry(AGO, "ann", "stop", "s", "upgrade")],
     ),
     "app.streams.view.lists.build_source_columns": (
         streams.build_source_columns(NOW), [SOURCE, SourceBacklog("topic", "kafka", unknown="nobody asked")],

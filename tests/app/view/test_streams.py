@@ -14,6 +14,7 @@ from app.streams.view import lists as streams
 from app.streams.view.lists import key_figures
 from app.ui.lists import list_frame
 from app.ui.states import by_urgency, summary_sentence
+from app.ui.view.acts import log_columns
 from app.ui.view.figures import FigureLook, moment_json
 from backend.jobs.model import JobKind
 from backend.stream_model.backlog import Backlog, Lag, SourceBacklog
@@ -101,7 +102,7 @@ def test_the_operation_log_lists_acts_without_what_is_a_host_s_alone() -> None:
         AuditEntry(NOW, "ann", f"{JobKind.REQUEUE} job", "s", "mended", "job 2"),
         AuditEntry(NOW, "ann", "clone", "t", "for tests", "/lake/eu/copy becomes a copy of v3; s3://b/x/t, a/b"),
     ]
-    columns = streams.build_log_columns(NOW, ["/", "/lake", "/lake/eu/", "s3://b/x"])
+    columns = log_columns(NOW, ["/", "/lake", "/lake/eu/", "s3://b/x"])
     log = list_frame(columns, streams.newest_acts(entries))
     assert list(log["Act"]) == ["restart", "requeue job", "clone"]
     assert list(log["Detail"]) == [

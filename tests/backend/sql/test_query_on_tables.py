@@ -443,4 +443,4 @@ def test_a_query_is_in_the_audit_with_who_text_versions_and_rows(root: Path, wor
     assert "silver/orders v1; SELECT x" in second.detail
     ref = world.lake.find("orders")
     told = load_timeline(world.lake, store, (), ref, since=EPOCH, until=None, now=store.now())
-    assert {event.kind for event in told.events} == {"commit"} and store.audit_entries(with_queries=False) == []
+    assert {event.kind for event in told.events} == {"commit"} and store.audit_entries(acts_only=True) == []

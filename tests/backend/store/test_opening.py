@@ -81,8 +81,20 @@ def test_what_a_store_of_the_baseline_holds_is_read(baseline_url: str) -> None:
     assert store.jobs.find(JOB.fingerprint) in store.jobs.unfinished()
     assert [entry.action for entry in store.audit_entries()] == ["diff job", "save query", "pin", "start"]
     assert store.unreadable() == ()
+    checked = store.verify_audit()
+    assert (checked.problem, checked.first, checked.head.number) == ("", 1, 4), "it is chained as it was found"
     store.add_progress([progress(3)])
     assert store.roll_up(store.not_rolled_up()) == 2
+    store.close()
+
+
+def test_a_trail_with_gaps_is_counted_anew(baseline_url: str) -> None:
+    with past_the_store(baseline_url) as connection:
+        connection.execute(sa.text("UPDATE audit SET id = 400 WHERE id = 4"))
+        connection.execute(sa.text("DELETE FROM audit WHERE id = 2"))
+    store = ControlStore(baseline_url)
+    assert [entry.id for entry in store.audit_entries()] == [3, 2, 1] and store.verify_audit().problem == ""
+    assert [entry.action for entry in store.audit_entries()] == ["diff job", "save query", "start"]
     store.close()
 
 

@@ -24,7 +24,7 @@ from backend.metrics import OF_HOST
 from backend.settings import load_settings
 from backend.store.store import ControlStore
 from backend.stream_model.rollup import HOUR_S, MINUTE_S, merged
-from backend.stream_model.stream import InputKind, Progress, StreamDeclaration, StreamInput
+from backend.stream_model.stream import AuditEntry, InputKind, Progress, StreamDeclaration, StreamInput
 from backend.streams.backlog import BacklogReader
 from pipelines.host.metrics import MOST_CLIENTS, HostMetrics, serving
 from pipelines.host.progress import ProgressListener, ProgressWriter, prune, roll_up
@@ -356,6 +356,25 @@ def retained(store: ControlStore, now: datetime, **limits: int) -> None:
     backlogs = BacklogReader(settings, Lake(settings), keep_s=0)
     rounds_of(partial(roll_up, backlogs, store, lambda: now)).once()
     prune(settings.store, store, now)
+
+
+def test_the_audit_trail_is_kept_as_long_as_settings_say_and_its_head_is_in_the_log(store: ControlStore) -> None:
+    for days in (400, 200, 1):
+        store.note(AuditEntry(START - timedelta(days=days), "ann", "pin", "t", f"{days} days"))
+    head = store.audit_head()
+    with capture_logs() as logs:
+        retained(store, START)
+    assert {"event": "audit_head", "log_level": "info", "number": 3, "hash": head.hash} in logs
+    assert len(store.audit_entries()) == 3, "for ever"
+    retained(store, START, audit_retention_days=300)
+    assert [each.reason for each in store.audit_entries()][1:] == ["1 days", "200 days"]
+    assert store.verify_audit(known=head.hash).problem == ""
+
+
+@pytest.mark.parametrize("days", [-1, 0.5, 89.9, "nan"])
+def test_no_setting_keeps_the_audit_trail_for_less_than_ninety_days(days: object) -> None:
+    with pytest.raises(SettingsError, match="audit_retention_days"):
+        load_settings(store={"audit_retention_days": days})
 
 
 def test_after_sixty_days_there_is_what_settings_say_and_no_more(store: ControlStore) -> None:

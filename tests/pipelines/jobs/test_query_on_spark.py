@@ -310,7 +310,7 @@ def test_versions_are_those_of_the_question_whatever_is_written_meanwhile(lake: 
     assert [entry.action for entry in told] == ["query done", "query job"]
     assert "silver/grows v0" in told[1].detail and "SELECT count(*) FROM silver.grows" in told[1].detail
     assert told[1].actor == "ann" and "1 row" in told[0].detail
-    assert not [e for e in lake.store.audit_entries(limit=200, with_queries=False) if first.job_id in e.detail]
+    assert not [e for e in lake.store.audit_entries(limit=200, acts_only=True) if first.job_id in e.detail]
 
 
 @pytest.mark.ci
