@@ -32,7 +32,7 @@ def test_why_names_the_grant_that_allows_or_who_else_may(weir: Weir) -> None:
     ).document
     assert document == {
         "user": "bo", "groups": ["data", "b, c"], "operation": "pin", "resource": "silver/orders", "allowed": True,
-        "by": "maintainer of silver/*, stream:flows: group data",
+        "by": "maintainer of silver/*, stream:flows: group data", "role": "maintainer",
     }  # fmt: skip
     assert weir("access", "why", "bo", "start", "stream:flows", "--group", "data").code == 0
     assert weir("access", "why", "bo", "start", "flows", "--group", "data,x").code == 4

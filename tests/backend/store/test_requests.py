@@ -209,7 +209,7 @@ REPORTS = {
         *("prune_progress", "prune_rollups", "prune_judgements", "prune_hosts"),
         "note",  # that a query was asked, or that somebody logged in: it changes nothing
         "take_in",  # what other applications left in the inbox; pages call it before they read
-        "admit",  # what changes nothing but the trail
+        # what changes nothing but the trail
         "cut_audit",
     },
     Jobs: {"begin", "report", "requeue", "end", "prune"},
@@ -320,7 +320,7 @@ def test_nothing_but_the_store_writes_to_it() -> None:
 
 
 def test_no_front_end_reports_what_only_a_host_knows() -> None:
-    reports = set().union(*REPORTS.values()) - {"take_in", "admit", "note"}
+    reports = set().union(*REPORTS.values()) - {"take_in", "note"}
     calls = [
         f"{file.relative_to(ROOT)}: {ast.unparse(node)}"
         for folder in ("app", "pages")
