@@ -209,8 +209,7 @@ REPORTS = {
         *("prune_progress", "prune_rollups", "prune_judgements", "prune_hosts"),
         "note",  # that a query was asked, or that somebody logged in: it changes nothing
         "take_in",  # what other applications left in the inbox; pages call it before they read
-        # what changes nothing but the trail
-        "cut_audit",
+        "cut_audit",  # what changes nothing but the trail
     },
     Jobs: {"begin", "report", "requeue", "end", "prune"},
     Pins: set(),
