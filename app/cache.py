@@ -121,19 +121,26 @@ _calm_list = once(CalmList)
 
 def hosts_up(streams: StreamsReading) -> int:
     """How many stream hosts live."""
+    return len(_living(streams))
+
+
+def _living(streams: StreamsReading) -> list[HostHeartbeat]:
     now, stale_s = services.now(), services.settings().host.heartbeat_stale_s
-    return sum(host.silent_s(now) <= stale_s for host in streams.hosts)
+    return [host for host in streams.hosts if host.is_alive(now, stale_s)]
 
 
 def noticed(streams: StreamsReading, opened: str = "") -> NoticedSoFar:
     """What commits did that somebody has to look at, as hosts noticed it; where none lives, as it is found here, first
     at the table whose page is `opened`."""
+    if hosts := _living(streams):
+        seen, found = max(((host.tables_looked_at, host.tables_found) for host in hosts), key=lambda each: each[1])
+        return NoticedSoFar(streams.notices, seen, found, found, is_current=seen == found, by_host=True)
     try:
-        reading = None if hosts_up(streams) else lake_reading()
+        reading = lake_reading()
     except LakehouseError:  # it is told where tables are shown
         reading = None
     if reading is None or not (reading.is_complete or _notice_watch.made):  # to read the lake comes first
-        return NoticedSoFar(streams.notices, is_current=hosts_up(streams) > 0)
+        return NoticedSoFar(streams.notices)
     cards, names = [table for table in reading.tables if isinstance(table, TableCard)], query_names(streams.streams)
     return _notice_watch().found(cards, streams.notices, streams.notices_seen, names, opened)
 

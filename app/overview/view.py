@@ -124,10 +124,12 @@ def attention_sentence(groups: Sequence[AttentionGroup], unknown: Sequence[str] 
 
 
 def looked_sentence(noticed: NoticedSoFar) -> str:
-    """How far this server has looked for unusual commits by itself; empty where nothing is left out."""
+    """How far a host, or this server by itself, has looked for unusual commits; empty where nothing is left out."""
     if noticed.num_seen == noticed.num_tables:
         return ""
     far = f"{count_text(noticed.num_seen)} of {things(noticed.num_tables, 'table')} looked at"
+    if noticed.by_host:
+        return f"The stream host looks at what commits did, the newest first: {far}."
     those = "" if noticed.is_partial else ", those written last"
     return f"No host runs, so this server looks for unusual commits of {things(BACK.days, 'day')}: {far}{those}."
 

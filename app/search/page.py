@@ -48,7 +48,7 @@ def findings(opened: OpenTable) -> None:
         return
     if not told:
         what, looked = "No open finding in this table.", "Hosts look at each commit as it is made."
-        if noticed.num_tables:
+        if noticed.num_tables and not (noticed.by_host and noticed.is_current):
             those = f"{noticed.num_seen:,} of {things(noticed.num_tables, 'table')}"
             looked = f"Commits of the last {duration_text(BACK.total_seconds())} were looked at in {those} so far."
         if not noticed.is_current:

@@ -249,13 +249,14 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class NoticedSoFar:
     """`notices`: that somebody has to look at, newest first; found at `num_seen` of the `num_wanted` tables written
-    last, of `num_tables`. All are 0 where hosts look. `is_current`: every table's newest versions are looked at."""
+    last, of `num_tables`. `is_current`: every table's newest versions are looked at. `by_host`: else by this server."""
 
     notices: tuple[Notice, ...]
     num_seen: int = 0
     num_wanted: int = 0
     num_tables: int = 0
     is_current: bool = False
+    by_host: bool = False
 
     @property
     def is_partial(self) -> bool:

@@ -313,7 +313,8 @@ class Run:
 @dataclass(frozen=True, slots=True)
 class HostHeartbeat:
     """A stream host's sign of life. `streams`: those that it can run now; none before Spark is open. `max_streams`: how
-    many of them at most, None for any number."""
+    many of them at most, None for any number. `tables_looked_at`: of `tables_found`, whose commits it judged; both 0
+    where another host does that."""
 
     host_id: str
     hostname: str
@@ -325,6 +326,8 @@ class HostHeartbeat:
     tags: tuple[str, ...] = ()
     streams: tuple[str, ...] = ()
     max_streams: int | None = None
+    tables_looked_at: int = 0
+    tables_found: int = 0
 
     def silent_s(self, now: datetime) -> float:
         """Seconds since it was last seen."""

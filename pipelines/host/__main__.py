@@ -96,9 +96,11 @@ def _work(settings: Settings, registry: Registry, runtime: Runtime, *, metrics: 
     runtime.add_listener(listener)
     lake, passing = Lake(settings), Lake(settings)  # `passing`: of those who pass by every table
     drains = DrainWatch(settings, lake, store, listener.idle_at, clock)
+    notices = CommitWatch(passing, store, clock, heartbeat.host_id)
     host = StreamHost(
-        settings, store, runtime, declared, heartbeat, clock, read_until=drains.read_until, recorded=metrics.observed
-    )
+        settings, store, runtime, declared, heartbeat, clock, read_until=drains.read_until, recorded=metrics.observed,
+        looked=notices.looked,
+    )  # fmt: skip
     loop = Loop(
         host,
         stop_signals(),  # after Spark, which takes SIGINT for itself
@@ -116,10 +118,7 @@ def _work(settings: Settings, registry: Registry, runtime: Runtime, *, metrics: 
         judged=metrics.judged,
     )
     topics = TopicWatch(settings, store, registry, lambda: runtime.session, clock)
-    notices, hung = (
-        CommitWatch(passing, store, clock, heartbeat.host_id),
-        LoopWatch(lambda: loop.ended, ttl_s=settings.host.lease_ttl_s),
-    )
+    hung = LoopWatch(lambda: loop.ended, ttl_s=settings.host.lease_ttl_s)
     backlogs = BacklogReader(settings, lake, keep_s=0)
 
     def owned() -> list[StreamDeclaration]:

@@ -214,6 +214,7 @@ class StreamHost:
     elapsed: Callable[[], float] = elapsed
     read_until: Callable[[str], datetime | None] = lambda _: None  # what came before then has been read
     recorded: Callable[[Observed | None, Observed], None] = lambda *_: None  # what was seen of a stream before, and now
+    looked: Callable[[], tuple[int, int]] = lambda: (0, 0)  # at so many tables of so many
     _desired: KeptAnswer[dict[str, Desired]] = field(init=False)
     _fleet: Fleet = field(init=False)
     _ownership: Ownership = field(init=False)
@@ -246,7 +247,9 @@ class StreamHost:
         now = self.elapsed()
         if self._beat_at is None or now - self._beat_at >= beat_every_s(self.settings):
             self.clock.look()
-            self.store.beat(replace(self.heartbeat, beat_at=self.clock(), streams=self._able()))
+            looked_at, found = self.looked()
+            sign = replace(self.heartbeat, beat_at=self.clock(), tables_looked_at=looked_at, tables_found=found)
+            self.store.beat(replace(sign, streams=self._able()))
             self.store.take_in(self.settings.roots)
             self._beat_at = now
 

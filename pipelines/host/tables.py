@@ -123,10 +123,9 @@ class CommitWatch:
         self._silences_due_s = 0.0
         self._not_kept: list[Notice] = []  # while the store is away
 
-    @property
-    def looked_at(self) -> int:
-        """Tables whose commits were looked at."""
-        return len(self._tried)
+    def looked(self) -> tuple[int, int]:
+        """At how many tables of how many."""
+        return len(self._tried), max(len(self._tried), len(self._written))
 
     def look(self, rounds: Rounds) -> None:
         """One round; raises `StoreError`, `StorageError`, and `Stopped` when told to end."""

@@ -5,7 +5,7 @@ import re
 import threading
 from contextlib import closing
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from backend.lake.model import TableRef
 from backend.search.notice import Notice
 from backend.search.notices import NoticeLooks
 from backend.store.store import ControlStore
+from backend.stream_model.stream import HostHeartbeat
 from tests.backend.search.test_notices import orders, write
 from tests.worlds.lake import builders
 from tests.worlds.pages.opened import again, click, forget_caches, links, metrics, open_page, press, send, words
@@ -109,6 +110,20 @@ def test_without_a_host_the_server_looks_at_commits_itself_and_says_how_far_it_i
     forget_caches()
     wait_until(lambda: "tables looked at" not in words(open_page("overview")), "another server looks")
     assert "47,189" not in words(open_page("overview"))
+
+
+def test_a_host_that_has_just_begun_says_how_far_it_looked(orders: Path, home: Path) -> None:
+    now = datetime.now(UTC)
+    with closing(stream_store.open_store(home)) as store:
+        store.beat(HostHeartbeat("leads", "box", 1, now, now, tables_looked_at=38, tables_found=3_000))
+        store.beat(HostHeartbeat("another", "box", 2, now, now))
+        app = open_page("overview")
+        looked = "The stream host looks at what commits did, the newest first: 38 of 3,000 tables looked at."
+        assert looked in words(app)
+        assert "Not known yet: tables are still being looked at" in words(app)
+        store.beat(HostHeartbeat("leads", "box", 1, now, now, tables_looked_at=3_000, tables_found=3_000))
+    forget_caches()
+    assert "looked at" not in words(open_page("overview"))
 
 
 # Expectations on tables: on Summary, on Overview and in the list of tables, as the store has them --------------------

@@ -172,7 +172,7 @@ def test_the_table_written_last_comes_first_and_the_rest_follows_in_the_same_rou
     monkeypatch.setattr(tables, "_NEWS_AGAIN_S", 0.0)
     watch = CommitWatch(Lake(settings), store, lambda: datetime.now(UTC))
     watch.look(rounds_of(watch.look))
-    assert looked == ["t2", "t0", "t1"] and watch.looked_at == 3
+    assert looked == ["t2", "t0", "t1"] and watch.looked() == (3, 3)
 
 
 WEEK = timedelta(days=7)
