@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app import navigation
+from app import navigation, viewer
 from app.ui import frame
 from app.ui.find import find_button
 
@@ -15,7 +15,11 @@ MARK = f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 112 32" role="im
 
 st.set_page_config(page_title="Weir", page_icon=ICON, layout="wide")
 st.logo(MARK, size="large")
-page = st.navigation(navigation.pages(), expanded=True)  # else the last group is folded away
+why_no_login = viewer.why_no_login()
+# Expanded, else the last group is folded away. Who has to log in stays at this address, and comes back to it.
+page = st.navigation(navigation.pages(), expanded=True, position="sidebar" if why_no_login is None else "hidden")
+if why_no_login is not None:
+    frame.login_page(why_no_login)
 find_button()
 frame.sidebar(on_table_page=page.url_path in navigation.table_pages())
 page.run()

@@ -11,7 +11,7 @@ from sqlalchemy.engine import Connection
 
 from backend.access import Access, check
 from backend.store.schema import audit, fetch, row_of
-from backend.stream_model.stream import OF_QUERIES, AuditEntry
+from backend.stream_model.stream import OF_LOGINS, OF_QUERIES, AuditEntry
 
 
 def admit(connection: Connection, access: Access, *, now: datetime, outcome: str) -> None:
@@ -31,10 +31,10 @@ def note(connection: Connection, entry: AuditEntry) -> None:
 def entries(
     connection: Connection, *, limit: int = 100, subject: str | None = None, with_queries: bool = True
 ) -> list[AuditEntry]:
-    """Newest first. `with_queries`: also what was read by SQL, which is no act."""
+    """Newest first. `with_queries`: also what was read by SQL, and logins, which are no acts."""
     query = sa.select(audit).order_by(audit.c.at.desc(), audit.c.id.desc()).limit(limit)
     if not with_queries:
-        query = query.where(audit.c.action.not_in(OF_QUERIES))
+        query = query.where(audit.c.action.not_in((*OF_QUERIES, *OF_LOGINS)))
     if subject is not None:
         query = query.where(audit.c.subject == subject)
     return fetch(connection, AuditEntry, query)
