@@ -16,10 +16,15 @@ MARK = f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 112 32" role="im
 st.set_page_config(page_title="Weir", page_icon=ICON, layout="wide")
 st.logo(MARK, size="large")
 why_no_login = viewer.why_no_login()
-# Expanded, else the last group is folded away. Who has to log in stays at this address, and comes back to it.
-page = st.navigation(navigation.pages(), expanded=True, position="sidebar" if why_no_login is None else "hidden")
+may_look = why_no_login is None and viewer.actor().may_look
+page = st.navigation(  # expanded: else the last group is folded away; hidden, who has to log in stays at this address
+    navigation.pages(), expanded=True, position="sidebar" if may_look else "hidden"
+)
 if why_no_login is not None:
     frame.login_page(why_no_login)
+frame.looks_as_band()
+if not may_look:
+    frame.no_role()
 find_button()
 frame.sidebar(on_table_page=page.url_path in navigation.table_pages())
 page.run()

@@ -3,6 +3,8 @@
 Rule: asked anew in every run of a page, since viewers of one server differ.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
 from time import monotonic
 from typing import Literal
 
@@ -12,7 +14,7 @@ from streamlit.web.server.starlette.starlette_server_config import USER_COOKIE_N
 
 from app import logins, services
 from app.logins import Login
-from backend.access import Actor, is_loopback
+from backend.access import LOOK_AS, Actor, is_loopback, permission
 from backend.errors import LoginRefusedError, StoreError
 from backend.format import zone_of
 from backend.jobs.model import why_no_host
@@ -21,6 +23,7 @@ from backend.times import Clock
 
 _NAMED, _GROUPED = "named_by_proxy", "grouped_by_proxy"  # of Streamlit's user
 FAILED = "weir_login_failed"  # a cookie that is there for some seconds after
+_LOOKS_AS = "looks_as"  # of a session: a name and groups
 
 
 def mode() -> Literal["light", "dark"]:
@@ -46,22 +49,29 @@ def believe_headers(ui: UiSettings) -> None:
 
 
 def actor() -> Actor:
-    """Who acts: whom a trusted proxy names, or a login; where neither is asked for and only this machine gets in, its
+    """Who acts; reading alone while they look through another's eyes, for which they must still be an admin."""
+    own, (name, groups) = own_actor(), st.session_state.get(_LOOKS_AS, ("", ()))
+    if not name or not permission(own, LOOK_AS, name).allowed:
+        return own
+    other = services.settings().auth.actor(name, groups)
+    return replace(other, name=own.name, looks_as=name, refused=f"You look as {name}: reading only")
+
+
+def own_actor() -> Actor:
+    """Whom a trusted proxy names, or who is logged in; where neither is asked for and only this machine gets in, its
     user; else nobody whom Weir knows, who may look."""
     settings = services.settings()
     if name := _named_by_proxy():
         groups = str(st.user.to_dict().get(_GROUPED) or "").split(",") if settings.ui.groups_header else []
         return settings.auth.actor(name, filter(None, map(clean_name, groups)))
-    address = clean_name(st.context.ip_address)
-    unknown = f"unknown viewer at {address}" if address else "unknown viewer"
-    if (reason := why_no_login()) is not None:
-        return Actor(unknown, f"Weir is read-only: {reason or 'nobody is logged in'}")
-    if settings.auth.providers:
-        known = login()
-        return settings.auth.actor(known.name, known.groups)
-    if is_loopback(settings.ui.address) and not settings.ui.trusted_proxies:
+    address, reason = clean_name(st.context.ip_address), why_no_login()
+    if settings.auth.providers and reason is None:
+        return settings.auth.actor((known := login()).name, known.groups)
+    if reason is None and is_loopback(settings.ui.address) and not settings.ui.trusted_proxies:
         return services.actor()
-    return Actor(unknown, _why_unknown(settings.ui))
+    why = _why_unknown(settings.ui) if reason is None else f"Weir is read-only: {reason or 'nobody is logged in'}"
+    name = f"unknown viewer at {address}" if address else "unknown viewer"
+    return replace(settings.auth.actor(name), refused=why)
 
 
 def _named_by_proxy() -> str:
@@ -91,14 +101,25 @@ def why_no_login() -> str | None:
     return None
 
 
-def read_only_reason() -> str | None:
-    """Why this viewer may not act, None when they may."""
-    return actor().refused or None
+def look_as(name: str = "", groups: Sequence[str] = ()) -> None:
+    """From the next run on; nothing that one's own eyes saw stays. Without a name: through one's own again."""
+    st.session_state.clear()
+    st.session_state[_LOOKS_AS] = name, tuple(groups)
 
 
-def why_no_job() -> str | None:
-    """Why this viewer can ask no stream host for anything; None when they can."""
-    if (refused := read_only_reason()) is not None:
+def why_not(operation: str, *resources: str, owner: str = "") -> str | None:
+    """Why this viewer may not do this to one of these streams or tables, and who may; None when they may. `owner`: as
+    of `Access`."""
+    who = actor()
+    if who.refused or who.grants is None:
+        return who.refused or None
+    permissions = (permission(who, operation, resource, owner=owner) for resource in resources)
+    return next((each.by for each in permissions if not each.allowed), None)
+
+
+def why_no_job(operation: str, resource: str) -> str | None:
+    """Why this viewer can ask no stream host for this; None when they can."""
+    if (refused := why_not(operation, resource)) is not None:
         return refused
     now, stale_s = services.now(), services.settings().host.heartbeat_stale_s
     try:

@@ -19,6 +19,7 @@ from app.ui.table_acts import act_dialog, asked_act
 from app.ui.view.theme import operation_text
 from app.ui.view.words import folders_and_name, markdown_safe, sentence
 from app.ui.work import spinner
+from backend.access import Role
 from backend.errors import LakehouseError, StoreError, TableCorruptError, TableNotFoundError, UnsupportedFeatureError
 from backend.format import ago, bytes_text, duration_text, moment_help, things, utc_text
 from backend.lake.history.history import VERSIONS, resolve_version
@@ -82,7 +83,7 @@ def login_page(reason: str) -> NoReturn:
 @st.cache_data(show_spinner=False, ttl=timedelta(hours=1), max_entries=1_000)
 def _note_refusal(name: str, reason: str) -> None:
     """In the audit trail once an hour: whoever tries again and again does not fill it."""
-    services.store().note(AuditEntry(services.now(), name, "login refused", "login", reason))
+    services.store().note_login(AuditEntry(services.now(), name, "login refused", "login", reason))
 
 
 def _login_line() -> None:
@@ -100,9 +101,8 @@ def sidebar(*, on_table_page: bool) -> None:
         _picker()
         st.session_state[_MODE] = viewer.mode()
         redrawn(_state_line, every_s=lambda: STATE_LINE_EVERY_S)
-        reason = viewer.read_only_reason()
-        if reason:
-            st.info(reason, icon=":material/lock:")
+        if (who := viewer.actor()).refused and not who.looks_as:  # the band says that
+            st.info(who.refused, icon=":material/lock:")
         _login_line()
         lists.listen_to_keys()
         _one_entry(key="one_entry", height=1)
@@ -187,6 +187,28 @@ def _host_words(streams: cache.StreamsReading, now: datetime, stale_after_s: flo
         return "no stream host", "No stream host runs: `weir host` starts one." if needs_one else None
     last = max(host.beat_at for host in streams.hosts)
     return "host down", f"No host since {utc_text(last)} ({ago(last, now)}): `weir host` starts one."
+
+
+def looks_as_band() -> None:
+    """Through whose eyes an admin looks, and the way back; nothing else."""
+    if name := viewer.actor().looks_as:
+        with st.container(horizontal=True, vertical_alignment="center", border=True, key="looks_as_band"):
+            st.markdown(f":orange[:material/visibility:] You look as **{markdown_safe(name)}**: reading only.")
+            st.button("Back to yourself", key="back_to_yourself", icon=":material/undo:", on_click=viewer.look_as)
+
+
+def no_role() -> NoReturn:
+    """All that a viewer without any role sees."""
+    who, grants = viewer.actor(), services.settings().auth.grants
+    admins = ", ".join(grant.holder for grant in grants if grant.role is Role.ADMIN and not grant.on)
+    st.title("You have no role here", anchor=False)
+    st.info(
+        f"You are **{markdown_safe(who.looks_as or who.name)}**, and no grant names you or a group of yours. "
+        f"Ask {markdown_safe(admins) if admins else 'whoever keeps the settings of this Weir'}.",
+        icon=":material/lock:",
+    )
+    _login_line()
+    st.stop()
 
 
 # head of a table page --------------------------------------------------------------------------------------------

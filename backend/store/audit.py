@@ -28,6 +28,13 @@ def note(connection: Connection, entry: AuditEntry) -> None:
     connection.execute(sa.insert(audit).values(row_of(entry)))
 
 
+def note_login(connection: Connection, entry: AuditEntry) -> None:
+    """Writes down a login, a logout or a refused login: of a front end, before anybody may act."""
+    if entry.action not in OF_LOGINS:
+        raise ValueError(entry.action)
+    note(connection, entry)
+
+
 def entries(
     connection: Connection, *, limit: int = 100, subject: str | None = None, with_queries: bool = True
 ) -> list[AuditEntry]:

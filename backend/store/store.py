@@ -124,7 +124,9 @@ class ControlStore:
     judgements = reading(annotations.judgements)
     prune_judgements = writing(annotations.prune_judgements)
     apps = reading(streams.apps)
+    admit = writing(audit.admit)
     note = writing(audit.note)
+    note_login = writing(audit.note_login)
     audit_entries = reading(audit.entries)
 
     def take_in(self, roots: Sequence[str]) -> None:
