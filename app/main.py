@@ -15,10 +15,13 @@ MARK = f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 112 32" role="im
 
 st.set_page_config(page_title="Weir", page_icon=ICON, layout="wide")
 st.logo(MARK, size="large")
-may_look = viewer.actor().may_look
-page = st.navigation(  # expanded: else the last group is folded away
+why_no_login = viewer.why_no_login()
+may_look = why_no_login is None and viewer.actor().may_look
+page = st.navigation(  # expanded: else the last group is folded away; hidden, who has to log in stays at this address
     navigation.pages(), expanded=True, position="sidebar" if may_look else "hidden"
 )
+if why_no_login is not None:
+    frame.login_page(why_no_login)
 frame.looks_as_band()
 if not may_look:
     frame.no_role()

@@ -111,7 +111,8 @@ def documented_settings(model: type[BaseModel] = Settings, prefix: str = "") -> 
             text = type_text(field.annotation) + bounds_text(field)
             default = "required" if field.is_required() else default_text(field.default)
             yield DocumentedSetting(f"{prefix}{name}", text, default, field.description or "")
-            of_list = "[]" if get_origin(field.annotation) is list else ""
+            origin = get_origin(field.annotation)
+            of_list = "[]" if origin is list else ".NAME" if origin is dict else ""
             held = (
                 kind for kind in get_args(field.annotation) if isinstance(kind, type) and issubclass(kind, BaseModel)
             )

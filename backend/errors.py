@@ -165,6 +165,10 @@ class StreamRefusedError(StreamError):
     exit_code = 4
 
 
+class LoginRefusedError(LakehouseError):
+    """Nobody is logged in here, or the login does not count (any more)."""
+
+
 class JobError(LakehouseError):
     """A job of a stream host did not come to its end."""
 

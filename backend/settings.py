@@ -23,6 +23,7 @@ from backend.table_policies import OptimizeWhen, TablePolicy
 
 _HINT = "docs/settings.md lists every key"
 HOST = r"(?P<name>(?i:\[[0-9a-f:.]+\]|[a-z0-9_.-]+))(:(?P<port>[0-9]{1,5}))?"
+_SAFE_ORIGIN = rf"(https://{HOST}|http://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{{1,5}})?)"
 STREAM_BYTES = 32 * 1_024**2  # of the heap of a driver, that a stream needs
 DEMO = "pipelines.demo"
 
@@ -245,8 +246,8 @@ class UiSettings(Section):
     trusted_proxies: Annotated[
         list[str],
         Field(
-            description="Addresses or networks of reverse proxies. Only their `X-Forwarded-*` and `ui.user_header` "
-            "count."
+            description="Addresses or networks of reverse proxies. Only their `X-Forwarded-*`, `ui.user_header` and "
+            "`ui.groups_header` count."
         ),
     ] = []
     user_header: Annotated[
@@ -254,6 +255,13 @@ class UiSettings(Section):
         Field(
             pattern=r"^[A-Za-z0-9-]*$",
             description="Header in which a trusted proxy names who is logged in, such as `X-Forwarded-Email`.",
+        ),
+    ] = ""
+    groups_header: Annotated[
+        str,
+        Field(
+            pattern=r"^[A-Za-z0-9-]*$",
+            description="Header in which it lists their groups, with commas, such as `X-Forwarded-Groups`.",
         ),
     ] = ""
     frame_ancestors: Annotated[
@@ -291,7 +299,23 @@ class UiSettings(Section):
         return self
 
 
+class Provider(Section):
+    metadata_url: Annotated[str, Field(description="Address of its `/.well-known/openid-configuration`.")]
+    client_id: Annotated[str, Field(min_length=1, description="Under which the provider knows Weir.")]
+    client_secret: Annotated[SecretStr, Field(description="That the provider gave Weir with it.")]
+    label: Annotated[str, Field(description="What the button says after *Log in with*. Empty: the name.")] = ""
+    scope: Annotated[str, Field(description="What it is asked for; some need `groups` too.")] = "openid email profile"
+
+
 class AuthSettings(Section):
+    providers: Annotated[dict[str, Provider], Field(description="Whose logins by OpenID Connect count, by name.")] = {}
+    redirect_url: Annotated[str, Field(description="Weir's address for browsers, then `/oauth2callback`.")] = ""
+    cookie_secret: Annotated[
+        SecretStr, Field(description="Signs logins: 32 random characters or more, for all pages the same.")
+    ] = SecretStr("")
+    session_hours: Annotated[float, Field(gt=0, le=720, description="How long a login counts, in hours.")] = 12.0
+    name_claim: Annotated[str, Field(description="What names a person in a token; nobody may choose it.")] = "email"
+    groups_claim: Annotated[str, Field(description="What lists their groups: `groups`, `realm.roles`.")] = "groups"
     grants: Annotated[
         list[Grant],
         Field(description="Who may do what; in `weir.toml` as `[[auth.grants]]`. None: as without a login."),
@@ -307,6 +331,19 @@ class AuthSettings(Section):
         Role | None,
         Field(description="What the user of a terminal may do without a grant of their own. Unset: everything."),
     ] = None
+
+    @model_validator(mode="after")
+    def _login_is_whole(self) -> "AuthSettings":
+        addresses = [provider.metadata_url for provider in self.providers.values()]
+        if self.providers and (len(self.cookie_secret) < 32 or not self.redirect_url.endswith("/oauth2callback")):
+            raise ValueError("providers need a cookie_secret of 32 characters or more, and a redirect_url")
+        if not all(re.fullmatch("[a-z0-9-]+", name) for name in self.providers):
+            raise ValueError("the name of a provider has lower case letters, digits and `-`")
+        if not all(
+            re.fullmatch(rf"{_SAFE_ORIGIN}/\S+", url) for url in [*addresses, *filter(None, [self.redirect_url])]
+        ):
+            raise ValueError("metadata_url and redirect_url begin with https://, or with http:// on this machine")
+        return self
 
     def actor(self, name: str, groups: Iterable[str] = (), *, of_terminal: bool = False) -> Actor:
         """Somebody who is known by this name and in these groups, with what they may do."""
@@ -498,7 +535,9 @@ def load_settings(**given: object) -> Settings:
     places = ("PWD", "OLDPWD")  # the shell's folders, not passwords
     remember_options({name: value for name, value in os.environ.items() if name not in places})
     remember_options(settings.spark.conf)
-    remember([settings.notify.webhook.get_secret_value()])
+    auth = settings.auth
+    own = settings.notify.webhook, auth.cookie_secret, *(provider.client_secret for provider in auth.providers.values())
+    remember([secret.get_secret_value() for secret in own])
     for secrets in settings.lake.storage_options.values():
         remember_options({name: value.get_secret_value() for name, value in secrets.items()})
     return settings

@@ -310,6 +310,33 @@ def test_browsers_come_by_tls_and_a_login_to_the_page_that_they_had() -> None:
     assert json.loads(settings["WEIR_UI__TRUSTED_PROXIES"]) == ["127.0.0.1"]
 
 
+def test_groups_come_with_the_name_that_the_proxy_gives() -> None:
+    assert settings_of("weir")["WEIR_UI__USER_HEADER"] == "X-Forwarded-Email"
+    assert settings_of("weir")["WEIR_UI__GROUPS_HEADER"] == "X-Forwarded-Groups"
+
+
+def test_weirs_own_login_is_whole_with_its_secret_and_for_pages_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, hosts, oidc = (
+        os.path.relpath(KUBERNETES / folder, tmp_path.resolve()) for folder in ("base", "hosts", "oidc")
+    )
+    (tmp_path / "kustomization.yaml").write_text(f"resources: [{base}, {hosts}]\ncomponents: [{oidc}]\n")
+    objects = built(tmp_path)
+    maps = {each["metadata"]["name"]: each["data"] for each in objects if each["kind"] == "ConfigMap"}
+    sources = {each["name"]: each["envFrom"] for each in containers(objects)}
+    of_pages = [source["configMapRef"]["name"] for source in sources["ui"] if "configMapRef" in source]
+    assert {"secretRef": {"name": "weir-login"}} in sources["ui"]
+    assert "weir-login" not in str(sources["host"])
+    monkeypatch.setenv("WEIR_CONFIG", os.devnull)
+    for name, value in {name: value for source in of_pages for name, value in maps[source].items()}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("WEIR_AUTH__COOKIE_SECRET", "x" * 32)
+    monkeypatch.setenv("WEIR_AUTH__PROVIDERS__COMPANY__CLIENT_SECRET", "secret of the client")
+    auth = load_settings().auth
+    assert auth.providers["company"].label == "Example Ltd." and auth.grants[0].group == "data-platform"
+
+
 def settings_of(name: str) -> dict[str, str]:
     """The data of the ConfigMap that was given this name, and then a digest."""
     (match,) = [each for each in example("ConfigMap") if each["metadata"]["name"].rpartition("-")[0] == name]

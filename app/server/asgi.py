@@ -29,6 +29,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from app import errors, services, viewer
 from app.server.door import Door
+from app.server.logins import streamlit_secrets, with_logins
 from app.ui.scripts import Script
 from backend import logs
 from backend.errors import LakehouseError
@@ -86,7 +87,8 @@ def build_app() -> App:
         script_route(sql_editor.SCRIPT),
         Route(f"{serve()}{{ticket}}", export),
     ]
-    return App(MAIN, routes=routes, on_script_error=errors.report_bug)
+    secrets = streamlit_secrets(services.settings().auth)
+    return App(MAIN, secrets=secrets, routes=routes, on_script_error=errors.report_bug)
 
 
 def counting_viewers(app: ASGIApp) -> ASGIApp:
@@ -197,9 +199,9 @@ def main() -> int:
     keep_what_is_unsent()
     app = build_app()  # which tells Streamlit where our settings lie
     config.get_config_options(force_reparse=True)
-    viewer.believe_header(settings.ui)
+    viewer.believe_headers(settings.ui)
     uvicorn.run(
-        Door(counting_viewers(app), settings),
+        Door(with_logins(counting_viewers(app), settings.auth), settings),
         host=settings.ui.address,
         port=settings.port,
         proxy_headers=False,  # the door knows whom to believe

@@ -1,7 +1,7 @@
 """The door: who may reach Weir, decided before Streamlit or a route of ours sees a request.
 
 Rule: what is behind the door may be believed. `Host` and `Origin` are our own there, and a header in which a proxy
-speaks of its client (`X-Forwarded-*`, `ui.user_header`) is there only if a trusted proxy sent it.
+speaks of its client (`X-Forwarded-*`, `ui.user_header`, `ui.groups_header`) is there only if a trusted proxy sent it.
 """
 
 import re
@@ -40,7 +40,7 @@ class Door:
         proxies = settings.ui.trusted_proxies
         self._app = ProxyHeadersMiddleware(_OwnPages(app, settings), proxies)  # type: ignore[arg-type]
         self._proxies = [ip_network(proxy) for proxy in proxies]
-        self._user_header = settings.ui.user_header.lower().encode()
+        self._own_headers = [name.lower().encode() for name in (settings.ui.user_header, settings.ui.groups_header)]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
@@ -52,7 +52,7 @@ class Door:
         await self._app(scope, receive, send)  # type: ignore[arg-type]
 
     def _is_of_proxies(self, name: bytes) -> bool:
-        return name.startswith(b"x-forwarded-") or name in (b"forwarded", b"x-real-ip", self._user_header)
+        return name.startswith(b"x-forwarded-") or name in (b"forwarded", b"x-real-ip", *self._own_headers)
 
 
 class _OwnPages:
@@ -64,7 +64,7 @@ class _OwnPages:
         self._app = app
         self._names = {_lowered(name) for name in ui.allowed_hosts} | _names_listened_on(ui.address, settings.port)
         self._any_address = _listens_everywhere(ui.address)
-        self._user_header = ui.user_header
+        self._named_once = ui.user_header, ui.groups_header
         self._policy = _policy(ui)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -98,7 +98,7 @@ class _OwnPages:
         hosts, forwarded, origins = map(headers.getlist, ("host", "x-forwarded-host", "origin"))
         if not scope["path"].startswith("/"):
             return "a request must name a path, not a whole address"
-        if len(hosts) != 1 or len(forwarded) > 1 or len(headers.getlist(self._user_header)) > 1:
+        if len(hosts) != 1 or len(forwarded) > 1 or any(len(headers.getlist(name)) > 1 for name in self._named_once):
             return "a request must name one host and one user"
         for host in hosts + forwarded:
             if not self._is_ours(host, scheme):

@@ -4,26 +4,28 @@ Rule: a table page gets its table and version here or does not run at all; every
 """
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from contextlib import suppress
+from datetime import datetime, timedelta
 from typing import NoReturn
 
 import streamlit as st
 
-from app import cache, errors, navigation, services, state, viewer
+from app import cache, errors, logins, navigation, services, state, viewer
 from app.ui import lists
 from app.ui.figures import layer_badge, owner_badges
 from app.ui.lake import LakeReading, OpenTable
 from app.ui.live import VIEWERS, empty_lake, live, newest, paced, redrawn
 from app.ui.table_acts import act_dialog, asked_act
 from app.ui.view.theme import operation_text
-from app.ui.view.words import folders_and_name, markdown_safe
+from app.ui.view.words import folders_and_name, markdown_safe, sentence
 from app.ui.work import spinner
 from backend.access import Role
-from backend.errors import LakehouseError, TableCorruptError, TableNotFoundError, UnsupportedFeatureError
+from backend.errors import LakehouseError, StoreError, TableCorruptError, TableNotFoundError, UnsupportedFeatureError
 from backend.format import ago, bytes_text, duration_text, moment_help, things, utc_text
 from backend.lake.history.history import VERSIONS, resolve_version
 from backend.lake.model import Commit, TableRef, UnreadableTable
 from backend.lake.table.properties import ownership
+from backend.stream_model.stream import AuditEntry
 
 STATE_LINE_EVERY_S = 5
 CHOICES = 200  # commits that a picker of versions offers
@@ -63,6 +65,36 @@ _STYLE = """<style>
 # sidebar ---------------------------------------------------------------------------------------------------------
 
 
+def login_page(reason: str) -> NoReturn:
+    """A button for each provider, and nothing else; `reason`: why a login does not count (any more)."""
+    st.title("Log in")
+    if reason:
+        st.warning(markdown_safe(sentence(reason)), icon=":material/lock:")
+        with suppress(StoreError):
+            _note_refusal(viewer.actor().name, reason)
+    for name, provider in services.settings().auth.providers.items():
+        label = f"Log in with {markdown_safe(provider.label or name)}"
+        if st.button(label, key=f"log_in_{name}", icon=":material/login:", type="primary"):
+            st.login(name)
+    st.caption("You come back to this page.")
+    st.stop()
+
+
+@st.cache_data(show_spinner=False, ttl=timedelta(hours=1), max_entries=1_000)
+def _note_refusal(name: str, reason: str) -> None:
+    """In the audit trail once an hour: whoever tries again and again does not fill it."""
+    services.store().note_login(AuditEntry(services.now(), name, "login refused", "login", reason))
+
+
+def _login_line() -> None:
+    """Who is logged in, and the way out; nothing where Weir asks for no login."""
+    if services.settings().auth.providers and st.user.to_dict().get("is_logged_in"):
+        st.caption(f":material/person: {markdown_safe(viewer.actor().name)}")
+        if st.button("Log out", key="log_out", icon=":material/logout:", help="On every page of this login"):
+            logins.end(viewer.login())
+            st.logout()
+
+
 def sidebar(*, on_table_page: bool) -> None:
     """Table picker and state line. A table picked on a page that shows none opens its summary."""
     with st.sidebar:
@@ -71,6 +103,7 @@ def sidebar(*, on_table_page: bool) -> None:
         redrawn(_state_line, every_s=lambda: STATE_LINE_EVERY_S)
         if (who := viewer.actor()).refused and not who.looks_as:  # the band says that
             st.info(who.refused, icon=":material/lock:")
+        _login_line()
         lists.listen_to_keys()
         _one_entry(key="one_entry", height=1)
         st.html(_STYLE)
@@ -174,6 +207,7 @@ def no_role() -> NoReturn:
         f"Ask {markdown_safe(admins) if admins else 'whoever keeps the settings of this Weir'}.",
         icon=":material/lock:",
     )
+    _login_line()
     st.stop()
 
 

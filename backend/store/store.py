@@ -126,6 +126,7 @@ class ControlStore:
     apps = reading(streams.apps)
     admit = writing(audit.admit)
     note = writing(audit.note)
+    note_login = writing(audit.note_login)
     audit_entries = reading(audit.entries)
     audit_head = reading(audit.head)
     verify_audit = reading(audit.verify)

@@ -273,6 +273,15 @@ def test_a_trusted_proxy_speaks_for_its_client(proxy: str) -> None:
     assert headers[b"x-user"] == b"ann"
 
 
+def test_groups_come_from_the_proxy_alone_and_in_one_header() -> None:
+    ui, groups = BEHIND | {"groups_header": "X-Groups"}, ("x-groups", "ops")
+    status, seen = asked(ui, *FORWARDED, groups, client="10.9.8.7")
+    assert status == 200 and dict(seen["headers"])[b"x-groups"] == b"ops"
+    status, seen = asked(ui, *FORWARDED, groups, ("X-GROUPS", "root"), client="11.0.0.1")
+    assert status == 200 and b"x-groups" not in dict(seen["headers"])
+    assert asked(ui, *FORWARDED, groups, ("X-Groups", "admins"), client="10.9.8.7")[0] == 403
+
+
 def test_what_others_say_of_a_client_does_not_come_in() -> None:
     more = ("X-Real-IP", "198.51.100.7"), ("Forwarded", "for=198.51.100.7"), ("X-Forwarded-Prefix", "/p")
     status, seen = asked(BEHIND, *FORWARDED, *more, client="11.0.0.1")
@@ -347,13 +356,18 @@ def test_nginx_replaces_what_a_browser_claims(tmp_path: Path) -> None:
         return 200, {}, b""
 
     with answering(mirror) as port, nginx_before(f"http://127.0.0.1:{port}", tmp_path) as url:
-        for more in ((), ("x-auth-request-email: root", "X-AUTH-REQUEST-EMAIL: root"), ("X_Auth_Request_Email: root",)):
+        claims = (
+            (), ("x-auth-request-email: root", "X-AUTH-REQUEST-EMAIL: root"), ("X_Auth_Request_Email: root",),
+            ("x-auth-request-groups: root", "X-AUTH-REQUEST-GROUPS: root"), ("X_Auth_Request_Groups: root",),
+        )  # fmt: skip
+        for more in claims:
             arrived.clear()
             sent(url, *get("/", WEIRS, ANN, *FORGED, *more, version="1.0"))
             headers = [header for header in arrived if header[0].startswith(("x-", "x_", "host"))]
             assert sorted(headers) == [
                 ("host", url.removeprefix("https://")),
                 ("x-auth-request-email", "ann@example.com"),
+                ("x-auth-request-groups", "data-platform,oncall"),
                 ("x-forwarded-for", "127.0.0.1"),
                 ("x-forwarded-proto", "https"),
             ]

@@ -41,12 +41,12 @@ def store(home: Path) -> ControlStore:
     return store
 
 
-def opened(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], named: object = None) -> AppTest:
-    """The stream's page, for a session whose handshake came with this name."""
+def opened(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], named: object = None, **more: object) -> AppTest:
+    """The stream's page, for a session whose handshake came with this name, and `more` of Streamlit's user."""
     for key, value in settings.items():
         monkeypatch.setenv(key, value)
     app = open_page("stream", stream=NAME)
-    app.user = {"named_by_proxy": named}
+    app.user = {"named_by_proxy": named, **more}
     return again(app)
 
 
@@ -116,6 +116,45 @@ def test_a_dialog_that_is_sent_once_its_viewer_may_not_act_any_more_is_refused(
     assert (store.desired()[NAME].state, store.audit_entries(acts_only=True)) == (DesiredState.RUNNING, [])
 
 
+GRANTED = {"WEIR_AUTH__GRANTS": '[{"group": "ops", "role": "admin"}, {"group": "a,ops", "role": "admin"}]'}
+GROUPS = {"WEIR_UI__GROUPS_HEADER": "X-Groups"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "groups", "may"),
+    [
+        (GROUPS, "ops", True),
+        (GROUPS, "data, ops ,x", True),
+        (GROUPS, "José,ops".encode().decode("latin-1"), True),
+        (GROUPS, None, False),
+        (GROUPS, "", False),
+        (GROUPS, "Ops,ops2,o.ps,ops/ops", False),
+        (GROUPS, "\N{FULLWIDTH LATIN SMALL LETTER O}ps".encode().decode("latin-1"), False),
+        (GROUPS, "op\u200bs".encode().decode("latin-1"), False),
+        (GROUPS, "ops;ops ops|ops", False),
+        (GROUPS, "ops\n", True),
+        (GROUPS, "x\nops", False),
+        ({}, "ops", False),
+    ],
+)
+def test_groups_are_those_that_the_header_lists(
+    store: ControlStore, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], groups: str | None, may: bool
+) -> None:
+    app = opened(monkeypatch, PROXY | HEADER | GRANTED | settings, "ann", grouped_by_proxy=groups)
+    assert app.button(key="one_stop").disabled != may
+    if may:
+        press(app, "one_stop")
+        send(app, "act", "incident 7")
+    assert [entry.action for entry in store.audit_entries()] == (["stop"] if may else [])
+
+
+def test_without_the_header_nobody_is_named_by_what_is_called_so(
+    store: ControlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = opened(monkeypatch, PROXY | GRANTED, "ann", grouped_by_proxy="ops")
+    assert "`ui.user_header` is not set" in words(app)
+
+
 # at the socket of a real server ---------------------------------------------------------------------------------------
 
 RERUNS = ForwardMsg.FINISHED_EARLY_FOR_RERUN
@@ -139,15 +178,18 @@ def session(
     clicks: Sequence[Mapping[str, str]] = (),
     page_name: str = "stream",
     named: str = f"stream={NAME}",
+    token: str = "none",
+    fragment: str = "",
 ) -> Session:
     """Opens a page, the stream's unless said, with this handshake; `named`: the query of its address. `resumed`: the
     session that it says it goes on with. Each of the `clicks` is a run more: texts by the keys of widgets, an empty one
-    for a button; of `ids`, where they are another's."""
+    for a button; of `ids`, where they are another's. `token`: Streamlit's against foreign pages, without which it reads
+    no cookie of a login. `fragment`: the live region that alone is asked for."""
     with connect(
         f"{url.replace('http', 'ws', 1)}/_stcore/stream",
         sock=socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), source_address=(by, 0)),
         origin=url,  # type: ignore[arg-type]
-        subprotocols=["streamlit", *(["none", resumed] if resumed else [])],  # type: ignore[list-item]
+        subprotocols=["streamlit", token, *([resumed] if resumed else [])],  # type: ignore[list-item]
         additional_headers=headers,
         max_size=None,
     ) as page:
@@ -157,7 +199,8 @@ def session(
                 WidgetState(id=own[key], string_value=value) if value else WidgetState(id=own[key], trigger_value=True)
                 for key, value in click.items()
             ]
-            asked = ClientState(page_name=page_name, query_string=named, widget_states={"widgets": states})
+            asked = ClientState(page_name=page_name, query_string=named, fragment_id=fragment)
+            asked.widget_states.widgets.extend(states)
             page.send(BackMsg(rerun_script=asked).SerializeToString())
             while True:
                 message = ForwardMsg.FromString(page.recv(timeout=120))  # type: ignore[arg-type]

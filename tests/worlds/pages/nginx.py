@@ -35,7 +35,8 @@ def _login(request: BaseHTTPRequestHandler) -> Answer:
     login = SimpleCookie(request.headers["Cookie"]).get("login")
     if request.path != "/oauth2/auth":
         return 200, {}, b"Sign in"
-    return (202, {"X-Auth-Request-Email": login.value}, b"") if login else (401, {}, b"")
+    groups = {"X-Auth-Request-Groups": "data-platform,oncall"}
+    return (202, {"X-Auth-Request-Email": login.value} | groups, b"") if login else (401, {}, b"")
 
 
 @contextmanager

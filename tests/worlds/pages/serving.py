@@ -32,8 +32,10 @@ class Served:
 
 @contextmanager
 def served(home: Path, command: Sequence[str] = PAGES, **settings: str) -> Iterator[Served]:
-    """A server on a port of its own, answering; `settings` are further variables. Gone afterwards."""
+    """A server on a port of its own, answering; `settings` are further variables, in which `{port}` is that port. Gone
+    afterwards."""
     port = free_port()
+    settings = {name: value.replace("{port}", str(port)) for name, value in settings.items()}
     own = {
         "WEIR_HOME": str(home),
         "WEIR_PORT": str(port),
