@@ -3,6 +3,7 @@
 Rule: asked anew in every run of a page, since viewers of one server differ.
 """
 
+from dataclasses import replace
 from typing import Literal
 
 import streamlit as st
@@ -13,6 +14,7 @@ from backend.access import Actor, is_loopback
 from backend.errors import StoreError
 from backend.format import zone_of
 from backend.jobs.model import why_no_host
+from backend.lake.lake import Lake
 from backend.settings import UiSettings
 from backend.times import Clock
 
@@ -50,7 +52,13 @@ def actor() -> Actor:
     if is_loopback(ui.address) and not ui.trusted_proxies:
         return services.actor()
     address = clean_name(st.context.ip_address)
-    return Actor(f"unknown viewer at {address}" if address else "unknown viewer", _why_unknown(ui))
+    unknown = services.settings().auth.actor(f"unknown viewer at {address}" if address else "unknown viewer")
+    return replace(unknown, refused=_why_unknown(ui))
+
+
+def lake() -> Lake:
+    """The lake as this viewer may see it; to be asked in the run of a page, whose threads do not know who looks."""
+    return services.lake().seen_by(actor())
 
 
 def read_only_reason() -> str | None:
