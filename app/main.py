@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app import navigation
+from app import navigation, viewer
 from app.ui import frame
 from app.ui.find import find_button
 
@@ -15,7 +15,13 @@ MARK = f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 112 32" role="im
 
 st.set_page_config(page_title="Weir", page_icon=ICON, layout="wide")
 st.logo(MARK, size="large")
-page = st.navigation(navigation.pages(), expanded=True)  # else the last group is folded away
+may_look = viewer.actor().may_look
+page = st.navigation(  # expanded: else the last group is folded away
+    navigation.pages(), expanded=True, position="sidebar" if may_look else "hidden"
+)
+frame.looks_as_band()
+if not may_look:
+    frame.no_role()
 find_button()
 frame.sidebar(on_table_page=page.url_path in navigation.table_pages())
 page.run()

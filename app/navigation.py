@@ -12,7 +12,7 @@ import streamlit as st
 from streamlit.navigation.page import Page
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from app import state
+from app import services, state
 from app.ui.view.words import markdown_safe
 from backend.format import cut
 
@@ -45,6 +45,7 @@ _GROUPS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("pipeline", "Pipeline", ":material/account_tree:"),
         ("acts", "Acts", ":material/build:"),
         ("incident", "Incidents", ":material/emergency:"),
+        ("access", "Access", ":material/key:"),
     ),
 }
 
@@ -92,6 +93,12 @@ def query_link(statement: str) -> None:
     page_link("query", "Open in Query", {state.QUERY: statement})
 
 
+def has_roles() -> bool:
+    """Whether anything says who may do what."""
+    auth = services.settings().auth
+    return bool(auth.grants or auth.default_role or auth.terminal_role)
+
+
 def go(page: str, params: Params | None = None) -> NoReturn:
     """Leaves for another page with its query parameters."""
     _forget_live_regions()
@@ -123,7 +130,7 @@ def _page(name: str) -> Page:
     label, icon = next(entry[1:] for entries in _GROUPS.values() for entry in entries if entry[0] == name)
     if name == "stream" and (chosen := state.stream()) and chosen == markdown_safe(chosen):  # a title is Markdown
         label = cut(chosen)
-    is_hidden = name in table_pages() and state.table() is None
+    is_hidden = state.table() is None if name in table_pages() else name == "access" and not has_roles()
     return st.Page(
         _FOLDER / f"{name}.py", title=label, icon=icon, url_path=name, default=name == "overview",
         visibility="hidden" if is_hidden else "visible",

@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from backend.access import Actor
+from backend.access import Actor, grant_problems
 from backend.settings import Settings, load_settings
 from backend.times import Clock
 
@@ -102,6 +102,14 @@ def world(seen: "Lake") -> "World":
     from backend.query.views import World
 
     return World(seen, existing_store(), now(), settings())
+
+
+def access_problems() -> list[str]:
+    """What grants name that neither lake nor store has; raises `StorageError` and `StoreError`."""
+    if not (grants := settings().auth.grants):
+        return []
+    tables, known = [ref.name for ref in lake().tables()], existing_store()
+    return list(grant_problems(grants, tables, list(known.declarations()) if known else ()))
 
 
 def now() -> datetime:

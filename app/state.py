@@ -41,6 +41,8 @@ GOOD = "good"
 BAD = "bad"
 CONDITION = "condition"
 CHECK = "check"
+# who may do what
+ROLE_ON = "role_on"
 # the list of tables
 LAYER = "layer"
 OWNER = "owner"

@@ -3,6 +3,7 @@
 Rule: asked anew in every run of a page, since viewers of one server differ.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -10,7 +11,7 @@ import streamlit as st
 from streamlit import config
 
 from app import services
-from backend.access import Actor, is_loopback
+from backend.access import LOOK_AS, Actor, is_loopback, permission
 from backend.errors import StoreError
 from backend.format import zone_of
 from backend.jobs.model import why_no_host
@@ -20,6 +21,7 @@ from backend.times import Clock
 
 _NAMED = "named_by_proxy"  # of Streamlit's user
 _LONGEST_NAME = 200
+_LOOKS_AS = "looks_as"  # of a session: a name and groups
 
 
 def mode() -> Literal["light", "dark"]:
@@ -44,31 +46,52 @@ def believe_header(ui: UiSettings) -> None:
 
 
 def actor() -> Actor:
-    """Who acts: whom a trusted proxy names; where only this machine gets in and no proxy, its user; else nobody whom
-    Weir knows, who may look."""
+    """Who acts; reading alone while they look through another's eyes, for which they must still be an admin."""
+    own, (name, groups) = own_actor(), st.session_state.get(_LOOKS_AS, ("", ()))
+    if not name or not permission(own, LOOK_AS, name).allowed:
+        return own
+    other = services.settings().auth.actor(name, groups)
+    return replace(other, name=own.name, looks_as=name, refused=f"You look as {name}: reading only")
+
+
+def own_actor() -> Actor:
+    """Whom a trusted proxy names; where only this machine gets in and no proxy, its user; else nobody whom Weir knows,
+    who may look."""
     ui = services.settings().ui
     if name := clean_name(st.user.to_dict().get(_NAMED)):
         return services.settings().auth.actor(name)
     if is_loopback(ui.address) and not ui.trusted_proxies:
         return services.actor()
     address = clean_name(st.context.ip_address)
-    unknown = services.settings().auth.actor(f"unknown viewer at {address}" if address else "unknown viewer")
-    return replace(unknown, refused=_why_unknown(ui))
+    name = f"unknown viewer at {address}" if address else "unknown viewer"
+    return replace(services.settings().auth.actor(name), refused=_why_unknown(ui))
 
 
 def lake() -> Lake:
-    """The lake as this viewer may see it; to be asked in the run of a page, whose threads do not know who looks."""
-    return services.lake().seen_by(actor())
+    """The lake as this viewer may see it, through another's eyes as well; asked in the run of a page alone, since
+    threads do not know who looks."""
+    return services.lake().seen_by(own_actor(), actor())
 
 
-def read_only_reason() -> str | None:
-    """Why this viewer may not act, None when they may."""
-    return actor().refused or None
+def look_as(name: str = "", groups: Sequence[str] = ()) -> None:
+    """From the next run on; nothing that one's own eyes saw stays. Without a name: through one's own again."""
+    st.session_state.clear()
+    st.session_state[_LOOKS_AS] = name, tuple(groups)
 
 
-def why_no_job() -> str | None:
-    """Why this viewer can ask no stream host for anything; None when they can."""
-    if (refused := read_only_reason()) is not None:
+def why_not(operation: str, *resources: str, owner: str = "") -> str | None:
+    """Why this viewer may not do this to one of these streams or tables, and who may; None when they may. `owner`: as
+    of `Access`."""
+    who = actor()
+    if who.refused or who.grants is None:
+        return who.refused or None
+    permissions = (permission(who, operation, resource, owner=owner) for resource in resources)
+    return next((each.by for each in permissions if not each.allowed), None)
+
+
+def why_no_job(operation: str, resource: str) -> str | None:
+    """Why this viewer can ask no stream host for this; None when they can."""
+    if (refused := why_not(operation, resource)) is not None:
         return refused
     now, stale_s = services.now(), services.settings().host.heartbeat_stale_s
     try:

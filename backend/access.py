@@ -4,7 +4,7 @@ Rule: `check` alone says who may act. An operation that `NEEDS` does not name is
 """
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -27,16 +27,20 @@ class Role(StrEnum):
 
     @property
     def rank(self) -> int:
-        return list(Role).index(self)
+        return _RANKS[self]
 
 
+_RANKS = {role: rank for rank, role in enumerate(Role)}
 _JOBS_OF_STREAMS = ("reset", "requeue", "requeue preview", "rewind")
 OF_STREAMS = frozenset(
     ["start", "stop", "drain", "drain through", "restart"]
     + [f"{cancel}{kind} job" for kind in _JOBS_OF_STREAMS for cancel in ("", "cancel ")]
 )
+LOOK_AS = "look as"  # through another person's eyes
+OF_NO_TABLE = frozenset([LOOK_AS, "query", "query job", "cancel query job", "save query", "remove query"])
+OF_OWNERS = frozenset(["cancel query job", "cancel diff job", "remove query"])  # of others: an admin's
 NEEDS: Mapping[str, Role] = (
-    dict.fromkeys(("query", "query job", "diff job", "save query", "remove query"), Role.VIEWER)
+    dict.fromkeys(("query", "query job", "diff job", "save query", *sorted(OF_OWNERS)), Role.VIEWER)
     | dict.fromkeys(("start", "stop", "drain", "drain through", "restart", "requeue job", "seen"), Role.OPERATOR)
     | dict.fromkeys(("requeue preview job", "cancel requeue preview job", "cancel requeue job"), Role.OPERATOR)
     | dict.fromkeys(("open incident", "add to incident", "note on incident", "close incident"), Role.OPERATOR)
@@ -101,7 +105,8 @@ class Actor:
     """A person, by the name that the audit trail keeps. `refused`: why they may not act; empty where they may.
 
     `grants`: all that are configured; None where nothing is, and everybody may do everything. `default_role`: what the
-    person may do anywhere without a grant; None for nothing.
+    person may do anywhere without a grant; None for nothing. `looks_as`: by whose grants they look, where not by their
+    own.
     """
 
     name: str
@@ -109,21 +114,30 @@ class Actor:
     groups: frozenset[str] = frozenset()
     grants: tuple[Grant, ...] | None = None
     default_role: Role | None = None
+    looks_as: str = ""
 
     @property
     def own_grants(self) -> tuple[Grant, ...]:
-        return tuple(g for g in self.grants or () if (g.user == self.name if g.user else g.group in self.groups))
+        name = self.looks_as or self.name
+        return tuple(g for g in self.grants or () if (g.user == name if g.user else g.group in self.groups))
+
+    @property
+    def may_look(self) -> bool:
+        """Whether anything of Weir is for them."""
+        return self.grants is None or self.default_role is not None or bool(self.own_grants)
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One act: who does what to which stream or table, why, and with which parameters."""
+    """One act: who does what to which stream or table, why, and with which parameters. `owner`: whose query or job it
+    is about."""
 
     actor: Actor
     resource: str
     operation: str
     reason: str
     parameters: Mapping[str, str] = field(default_factory=dict)
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,35 +148,47 @@ class Permission:
     by: str
 
 
-def permission(actor: Actor, operation: str, resource: str) -> Permission:
-    """Whether the actor may do this to a table or stream, and by which grant."""
+def permission(actor: Actor, operation: str, resource: str, *, owner: str = "") -> Permission:
+    """Whether the actor may do this to a table or stream, and by which grant. `owner`: as of `Access`."""
     if actor.refused:
         return Permission(False, actor.refused)
     if actor.grants is None:
         return Permission(True, "no grants are configured")
     needed, of_stream = NEEDS.get(operation, Role.ADMIN), operation in OF_STREAMS
+    if operation in OF_OWNERS and owner != actor.name:
+        needed = Role.ADMIN
     if actor.default_role is not None and actor.default_role.rank >= needed.rank:
         return Permission(True, f"auth.default_role = {actor.default_role}")
-    enough = [
-        grant
-        for grant in actor.grants
-        if grant.role.rank >= needed.rank and grant.covers(resource, of_stream=of_stream)
-    ]
-    own = actor.own_grants
-    if by := next((grant for grant in enough if grant in own), None):
+    of_no_table, rank = operation in OF_NO_TABLE, needed.rank
+
+    def is_enough(grant: Grant) -> bool:
+        if grant.role.rank < rank or not of_no_table:
+            return grant.role.rank >= rank and grant.covers(resource, of_stream=of_stream)
+        return needed is Role.VIEWER or not grant.on
+
+    if by := next(filter(is_enough, actor.own_grants), None):
         return Permission(True, str(by))
-    holders = ", ".join(dict.fromkeys(grant.holder for grant in enough)) or "nobody has been granted it"
-    return Permission(False, f"{needed}s of {resource} may: {holders}")
+    holders = ", ".join({grant.holder: None for grant in actor.grants if is_enough(grant)}) or "nobody was granted it"
+    return Permission(False, f"{needed}s{'' if of_no_table else f' of {resource}'} may: {holders}")
 
 
 def check(access: Access) -> None:
     """Raises `StreamRefusedError` where the actor may not do this, or does not say why."""
     act = f"{access.operation} {access.resource}"
-    allowed = permission(access.actor, access.operation, access.resource)
+    allowed = permission(access.actor, access.operation, access.resource, owner=access.owner)
     if not allowed.allowed:
         raise StreamRefusedError(f"{act}: {allowed.by}", hint="ask somebody who may")
     if not access.reason.strip():
         raise StreamRefusedError(f"{act}: a reason is required", hint="say why: it is kept in the audit trail")
+
+
+def grant_problems(grants: Sequence[Grant], tables: Collection[str], streams: Collection[str]) -> Iterator[str]:
+    """What grants name that is not there; one that is there under a name that looks alike among it."""
+    for grant in grants:
+        for pattern in grant.on:
+            kind, names = ("stream", streams) if pattern.startswith(STREAM) else ("table", tables)
+            if not any(fnmatchcase(name, pattern.removeprefix(STREAM)) for name in names):
+                yield f"grant {grant}: no {kind} is named {pattern.removeprefix(STREAM)!a}"
 
 
 def is_loopback(address: str) -> bool:

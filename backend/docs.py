@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
@@ -129,6 +129,8 @@ def type_text(annotation: Any) -> str:
         return f"list of {type_text(arguments[0])}"
     if origin is dict:
         return f"map of {type_text(arguments[0])} to {type_text(arguments[1])}"
+    if origin is Literal:
+        return " or ".join(f"`{value}`" for value in arguments)
     if issubclass(annotation, BaseModel):
         return "section"
     if issubclass(annotation, StrEnum):

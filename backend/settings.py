@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Iterable
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
@@ -287,8 +287,11 @@ class AuthSettings(Section):
         Field(description="Who may do what; in `weir.toml` as `[[auth.grants]]`. None: as without a login."),
     ] = []
     default_role: Annotated[
-        Role | None,
-        Field(description="What whoever is logged in may do to everything. Unset: `viewer` where there are grants."),
+        Role | Literal["none"] | None,
+        Field(
+            description="What whoever is logged in may do to everything. `none`: who has no grant sees nothing. "
+            "Unset: `viewer` where there are grants."
+        ),
     ] = None
     terminal_role: Annotated[
         Role | None,
@@ -304,7 +307,8 @@ class AuthSettings(Section):
         default = self.terminal_role if of_terminal else self.default_role
         if default is None and (of_terminal or not self.grants):
             return Actor(name, groups=frozenset(groups))
-        return Actor(name, "", frozenset(groups), tuple(self.grants), default or Role.VIEWER)
+        role = None if default == "none" else default or Role.VIEWER
+        return Actor(name, "", frozenset(groups), tuple(self.grants), role)
 
 
 class HealthSettings(Section):

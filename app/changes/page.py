@@ -185,7 +185,7 @@ def _answer(question: Question, part: LogPart) -> VersionDiff | None:
         elif diff is None and reply is not None:
             label = HOST_LABEL if reply.job is None else "Compare again on the stream host"
             cost = f"Spark reads {text.reads_text(part)} there. The rest is known."
-            work.show_reply(reply, page="the Changes page", label=label, cost=cost)
+            work.show_reply(reply, "diff job", question.ref.name, page="the Changes page", label=label, cost=cost)
         elif diff is None and not waits:
             _offer(question, part)
     if shown.method is DiffMethod.LOG_ONLY:
@@ -317,7 +317,7 @@ def _unavailable(part: LogPart, diff: VersionDiff) -> None:
         st.session_state[state.VIEW] = ROWS  # it fell on the commits while there were none
         work.ask_host()
 
-    work.host_button(HOST_LABEL, key="to_host", on_click=ask_host)
+    work.host_button(HOST_LABEL, "diff job", diff.question.ref.name, key="to_host", on_click=ask_host)
 
 
 def _counts(diff: VersionDiff, *, is_pending: bool) -> None:

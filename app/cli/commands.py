@@ -68,6 +68,8 @@ WEIR: Panels = {
         "streams.stream": "One stream: how it flows, why it does not, who asked for what.",
         "stream_acts.preflight": "Whether a stream can go on: checkpoint, sources, sink, owner and disk, with "
         "evidence. Ends with 1 if not.",
+        "access.access": "Who may do what: list; why USER OPERATION RESOURCE; check, which ends with 1 if grants name "
+        "what is not there.",
         "store.jobs": "What stream hosts were asked to compute, and what became of it.",
         "commands.pipelines": "Declared pipelines: what is wrong, what feeds what.",
     },

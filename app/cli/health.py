@@ -18,6 +18,7 @@ from app.cli.output import Shapes, only, print_json, print_list, say, shaped, st
 from app.cli.store import BacklogLooks, required_store, streams_and_hosts
 from app.columns import Column, Columns
 from app.health.text import log_sentence, run_text
+from app.summary.text import carried_sentence, carried_text
 from app.ui.lake import health_columns, table_columns
 from backend.errors import LakehouseError
 from backend.format import bytes_text, count_text, things, utc_text
@@ -28,6 +29,7 @@ from backend.health.rules import gain_in, small_files_text
 from backend.lake.cards import Table
 from backend.lake.lake import Lake
 from backend.lake.model import TableCard, TableRef, VersionTotals
+from backend.search.carried import is_of_values, load_carried
 from backend.search.notice import Notice, notice_text
 from backend.search.notices import NoticeLooks
 from backend.streams.status import query_names
@@ -164,6 +166,7 @@ def policies(as_json: AsJson = False) -> None:
 def notices(
     name: Annotated[str | None, typer.Argument(metavar="[T]", help="A table; without it, all of them.")] = None,
     since: Annotated[str, typer.Option("--since", help=f"Commits not before {TIME}.")] = "7 d",
+    elsewhere: Annotated[bool, typer.Option("--elsewhere", help="And the rows of other tables that carry it.")] = False,
     as_json: AsJson = False,
 ) -> None:
     lake, moment = services.own_lake(), parse_time(since, services.clock())
@@ -181,6 +184,12 @@ def notices(
         print_list(NOTICES, found)
     else:
         say(f"No commit since {utc_text(moment)} was unusual.")
+    for notice in found if elsewhere and not as_json else ():
+        if is_of_values(notice, lake.snapshot(lake.find(notice.uri), notice.version)):
+            *_, result = load_carried(lake, notice)
+            say(f"{notice_text(notice)}:")
+            for line in (*map(carried_text, result.found), carried_sentence(result)):
+                say(f"  {line}")
 
 
 NOTICES: Columns[Notice] = (

@@ -9,7 +9,7 @@ from app import cache, errors, navigation, services, state, viewer
 from app.incidents.text import incident_markdown, incident_text, proposed, report_lines
 from app.timeline.text import event_columns
 from app.ui import lists
-from app.ui.view.words import markdown_safe
+from app.ui.view.words import markdown_safe, sentence
 from backend.search.notice import notice_text
 from backend.store.incidents import IncidentAct
 from backend.streams.timeline import load_incident
@@ -50,13 +50,17 @@ def _new(name: str, good: int | None, bad: int) -> None:
         "Where to", [0, *others], format_func=lambda number: others.get(number, "A new incident"), key="incident_into"
     )
     title, table = proposed(services.public_lake(), ref, good, bad, notices, services.now())
-    pinned, blocked = f"v{bad}" if good is None else f"v{good} and v{bad}", viewer.read_only_reason()
+    pinned, act = f"v{bad}" if good is None else f"v{good} and v{bad}", "add to incident" if number else "open incident"
+    names = [table.name for each in store.all() if each.id == number for table in each.tables]
+    blocked, no_pins = viewer.why_not(act, ref.name, *names), viewer.why_not("pin", ref.name)
+    help_text = markdown_safe(blocked) if blocked else None
     with st.form("incident_form", border=False):
         cause = st.text_input("Cause", title, max_chars=200, key="incident_title", disabled=bool(number))
-        pins = st.checkbox(f"Pin {pinned}: no VACUUM of Weir deletes their files", value=True, key="incident_pins")
+        label = f"Pin {pinned}: no VACUUM of Weir deletes their files"
+        pins = st.checkbox(label, value=not no_pins, key="incident_pins", disabled=bool(no_pins), help=no_pins)
         why = st.text_area("Reason", key="incident_reason", max_chars=500, placeholder="Kept in the audit trail")
         label = "Add to the incident" if number else "Open the incident"
-        sent = st.form_submit_button(label, type="primary", key="incident_send", disabled=bool(blocked), help=blocked)
+        sent = st.form_submit_button(label, type="primary", key="incident_send", disabled=bool(blocked), help=help_text)
     if sent:
         made = store.act(
             "add to incident" if number else "open incident", why or "", number=number, title=cause or title,
@@ -87,7 +91,10 @@ def _one(number: int) -> None:
     when, _, kind, where, what = event_columns(now)
     shown = (when, kind, what, where)  # what was said fits a telephone
     lists.show(shown, report.events[::-1], key="incident_events", alt=alt, row_px=lists.TWO_LINES_PX)
-    if incident.state != "over" and viewer.read_only_reason() is None:
+    blocked = viewer.why_not("note on incident", *(table.name for table in incident.tables))
+    if incident.state != "over" and blocked:
+        st.caption(markdown_safe(sentence(blocked)))
+    elif incident.state != "over":
         with st.form("incident_note", clear_on_submit=True, border=False):
             said = st.text_area("Note", key="incident_said", max_chars=2_000, placeholder="Kept with your name")
             closes = st.checkbox("The incident is over", key="incident_over")

@@ -86,7 +86,7 @@ def _editor() -> str:
                 on_click=_run,
             )  # fmt: skip
             st.form_submit_button("What it reads", key="query_plan", on_click=_sent)
-            why = viewer.why_no_job()
+            why = viewer.why_no_job("query job", "")
             st.form_submit_button(
                 HOST_LABEL, key="query_host", icon=work.HOST_ICON, on_click=_run_on_host, disabled=why is not None,
                 help=markdown_safe(sentence(why)) if why else "By Spark, for what is too large for this machine",
@@ -173,7 +173,7 @@ def _found_on_host(text: str, pins: str) -> view.Result | None:
     if (kept := reply.answer) is None or (job := reply.job) is None:
         label = "Run at these versions" if reply.job is None else "Run again at these versions"
         cost = f"The stream host reads at most {words.cost_text(plan)}."
-        work.show_reply(reply, page="the Query page", label=label, cost=cost)
+        work.show_reply(reply, "query job", "", page="the Query page", label=label, cost=cost)
         return None
     rows = kept.rows.rename_columns(distinct_names(kept.rows.column_names))
     took_s = (job.ended_at - job.started_at).total_seconds() if job.ended_at and job.started_at else 0.0
@@ -247,9 +247,8 @@ def _is_small(plan: QueryPlan, text: str) -> bool:
         confirmed, pins = (_asked(text, is_confirmed=True),), ",".join(plan.pins)
         with st.container(horizontal=True, vertical_alignment="center", key="query_too_large"):
             st.button(f"Read {bytes_text(plan.size_bytes)}", key="query_confirm", on_click=work.ask, args=confirmed)
-            work.host_button(
-                HOST_LABEL, key="query_to_host", on_click=lambda: work.ask_host({state.VERSIONS: pins or None})
-            )
+            ask_host = functools.partial(work.ask_host, {state.VERSIONS: pins or None})
+            work.host_button(HOST_LABEL, "query job", "", key="query_to_host", on_click=ask_host)
         return False
     return True
 
@@ -270,7 +269,7 @@ def _show(result: view.Result) -> None:
     chart, title = _chart(result) if shown == "Chart" else (None, "")
     with head:
         asked, effect = (result.text, chart, title), "By name, for everybody; with a chart it can be a tile"
-        icon, blocked = ":material/bookmark_add:", viewer.read_only_reason()
+        icon, blocked = ":material/bookmark_add:", viewer.why_not("save query", "")
         dialogs.button(_SAVE, asked, "Save…", key=_SAVE, icon=icon, effect=effect, blocked=blocked)
         saved_text, name = st.session_state.get(_SAVED, ("", ""))
         if saved_text == result.text:
@@ -409,7 +408,8 @@ def _saved() -> None:
         label = st.selectbox("Saved queries", list(by_label), None, key="query_saved_name", placeholder="Search")
         if label not in by_label:
             return
-        saved, blocked = by_label[label], viewer.read_only_reason()
+        saved = by_label[label]
+        blocked = viewer.why_not("remove query", saved.name, owner=saved.owner)
         st.code(cut(saved.text, 2_000), language="sql")
         st.caption(markdown_safe(f"{saved.owner} saved it {ago(saved.saved_at, services.now())}."))
         with st.container(horizontal=True, vertical_alignment="center", key="query_saved_buttons"):

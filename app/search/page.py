@@ -47,11 +47,13 @@ def findings(opened: OpenTable) -> None:
             navigation.table_link(opened.ref.name, "Findings of the table", page="bisect")
         return
     if not told:
-        looked = "Hosts look at each commit as it is made."
+        what, looked = "No open finding in this table.", "Hosts look at each commit as it is made."
         if noticed.num_tables:
             those = f"{noticed.num_seen:,} of {things(noticed.num_tables, 'table')}"
             looked = f"Commits of the last {duration_text(BACK.total_seconds())} were looked at in {those} so far."
-        st.caption(f"No open finding in this table. {looked}")
+        if not noticed.is_current:
+            what = "No open finding in this table yet."
+        st.caption(f"{what} {looked}")
     latest = opened.latest_version if noticed.is_current else None
     for number, notice in enumerate(told):
         with st.container(border=True, key=f"finding_{number}"):

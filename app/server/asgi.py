@@ -9,7 +9,8 @@ import asyncio
 import resource
 import socket
 import sys
-from contextlib import nullcontext
+import threading
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import h11
@@ -174,6 +175,12 @@ def keep_what_is_unsent() -> None:
     ForwardMsgQueue.clear = kept  # type: ignore[method-assign]
 
 
+def _check_grants() -> None:
+    with suppress(LakehouseError):
+        for problem in services.access_problems():
+            _log.warning("grant_names_nothing", problem=problem)
+
+
 def main() -> int:
     """Serves until told to stop; returns the exit code."""
     set_log_level("error")  # Streamlit's warnings are about being called by the routes, outside of a page
@@ -183,8 +190,9 @@ def main() -> int:
     except LakehouseError as exc:
         sys.stderr.write(f"error: {exc.message}\nhint: {exc.hint}\n")
         return exc.exit_code
-    reason = viewer.read_only_reason()
+    reason = viewer.own_actor().refused or None
     _log.info("serving", address=settings.ui.address, port=settings.port, read_only=reason)
+    threading.Thread(target=_check_grants, name="grants", daemon=True).start()  # a big lake is listed for long
     allow_files()
     keep_what_is_unsent()
     app = build_app()  # which tells Streamlit where our settings lie

@@ -92,7 +92,7 @@ def blocked_caption(statuses: Sequence[StreamStatus]) -> None:
 def _why_blocked(plan: ActPlan, chosen: Sequence[StreamStatus]) -> str | None:
     """Why nothing can be asked; None where something can. Nobody here acts on what another application runs."""
     others = bool(chosen) and all(status.declaration.is_attached for status in chosen)
-    refused = None if others else viewer.read_only_reason()
+    refused = None if others else viewer.why_not(plan.action, *plan.names)
     if refused or plan.asked:
         return refused
     return plan.left_out[0].why if plan.left_out else "Tick a stream first."
@@ -255,7 +255,7 @@ _TRIED = "_requeue_tried"
 def quarantine_row(declared: StreamDeclaration) -> None:
     """One line: the way to the quarantine, and to requeue its rows. Nothing for a stream without one."""
     quarantine = quarantine_of(declared)
-    blocked = viewer.read_only_reason() or why_never(declared)
+    blocked = viewer.why_not("requeue job", declared.name) or why_never(declared)
     effect = blocked or "Repair rows that broke an expectation, and let them through the stream once more, each once"
     with st.container(horizontal=True, vertical_alignment="center", key="quarantine"):
         if quarantine is None:
@@ -329,7 +329,7 @@ def _outcome(status: StreamStatus, request: RequeueRequest, job: Job | None) -> 
 def reset_button(status: StreamStatus) -> None:
     """Opens the dialog on the next full run, which stops the stream first where it runs."""
     name, effect = status.declaration.name, "Read everything again, with its tables or without, or undo the last reset"
-    blocked = viewer.read_only_reason()
+    blocked = viewer.why_not("reset job", name)
     dialogs.button(_RESET, name, "Reset…", key="one_reset", icon=":material/replay:", effect=effect, blocked=blocked)
 
 

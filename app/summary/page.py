@@ -12,8 +12,9 @@ import streamlit as st
 
 from app import cache, errors, navigation, services, state, viewer
 from app.summary.data import profile, rows
+from app.summary.text import carried_sentence, carried_text
 from app.summary.view import summary as view
-from app.ui import dialogs, figures, lists
+from app.ui import dialogs, figures, lists, work
 from app.ui.lake import OpenTable
 from app.ui.live import live, newest
 from app.ui.table_acts import repair_button
@@ -30,6 +31,7 @@ from backend.lake.lake import MOST_VIEWS
 from backend.lake.model import TableRef
 from backend.lake.table.properties import ownership
 from backend.lake.table.schema import columns, constraints
+from backend.search.carried import is_of_values, load_carried
 from backend.search.condition import check_condition
 from backend.search.notice import Measure, Notice, notice_text
 from backend.streams.graph import build_graph, lineage, streams_reached
@@ -42,11 +44,12 @@ _looks = lru_cache(MOST_VIEWS)(Looks)  # by what one may see of the lake
 def summary(opened: OpenTable) -> None:
     """What is noticed of the table and what it is; below, the view that the URL names."""
     dialogs.dialog(EXPECT, _expect, title=lambda asked: f"{_label(asked)} of {asked.table}?", width="small")
-    with errors.boundary():
-        _notices(opened)
+    dialogs.dialog(_SEEN, _seen, title=lambda told: f"Seen: v{told.version} of {told.table}?", width="small")
+    dialogs.dialog(_CARRIED, _carried, title=lambda told: f"Rows of v{told.version} in other tables", width="small")
+    ref, version = opened.ref, opened.snapshot.version
+    live(lambda: _notices(newest(ref, version)), key="notices")
     with errors.boundary():
         _about(opened)
-    ref, version = opened.ref, opened.snapshot.version
     live(lambda: _figures(newest(ref, version)), key="summary_figures")
     shown = st.segmented_control(
         "Show", ["Schema", "Data", "Profile", "Details"], default="Schema", required=True, key=state.VIEW,
@@ -137,10 +140,11 @@ def _expectations(ref: TableRef) -> None:
                 f":small[:gray[{markdown_safe(line.when)}]]",
                 help=moment_help(line.since, viewer.timezone()) if line.since else None,
             )
-            if line.of_person and viewer.read_only_reason() is None:
-                name = line.of_person.name
-                if st.button(f"{_label(line.of_person)}…", key=f"expect_no_more_{name}", type="tertiary"):
-                    dialogs.open_dialog(EXPECT, line.of_person)
+            if expected := line.of_person:
+                label, why = f"{_label(expected)}…", viewer.why_not("expect no more", ref.name)
+                key = f"expect_no_more_{expected.name}"
+                if st.button(label, key=key, type="tertiary", disabled=bool(why), help=why and markdown_safe(why)):
+                    dialogs.open_dialog(EXPECT, expected)
 
 
 def _label(expected: TableExpectation) -> str:
@@ -170,18 +174,17 @@ def _expect(expected: TableExpectation) -> None:
 # what commits of the table did that none before them did --------------------------------------------------------------
 
 
-_SEEN = "seen"
+_SEEN, _CARRIED = "seen", "carried"
 _AROUND = timedelta(minutes=30)
 
 
 def _notices(opened: OpenTable) -> None:
     """Those that are open, what hurt most first; nothing where there is none."""
-    dialogs.dialog(_SEEN, _seen, title=lambda told: f"Seen: v{told.version} of {told.table}?", width="small")
     noticed = cache.noticed(streams := cache.streams_reading())
     notices = sorted(noticed.of(opened.ref.uri), key=most_hurt)
     if not notices:
         return
-    with st.container(border=True, gap="xsmall", key="notices"):
+    with st.container(border=True, gap="xsmall"):
         for notice in notices:
             _notice(opened, notice, opened.latest_version if noticed.is_current else None)
         if below := streams_reached(opened.ref.uri, streams.streams):
@@ -205,20 +208,43 @@ def _notice(opened: OpenTable, notice: Notice, latest: int | None) -> None:
             navigation.table_link(ref.name, "First bad version", search, page="bisect")
         navigation.incident_link(ref.name, version - 1, version)
         repair_button(ref, opened.latest_version, notice, key=f"repair_{key}")
+        if is_of_values(notice, opened.snapshot):
+            dialogs.button(
+                _CARRIED, notice, "In other tables…", key=f"carried_{key}", icon=":material/alt_route:",
+                effect="Looks for these values in every table that has the column", blocked=None,
+            )  # fmt: skip
         ends = (utc_text((notice.committed_at or now) + each) for each in (-_AROUND, _AROUND))
         time = dict(zip((state.SINCE, state.UNTIL), ends, strict=True))
         navigation.table_link(ref.name, "Timeline", time, page="timeline")
-        blocked = viewer.read_only_reason()
         if notice.condition:
             expected = TableExpectation(ref.uri, ref.name, ExpectationKind.HOLDS, condition=notice.condition)
             dialogs.button(
                 EXPECT, expected, f"{_label(expected)}…", key=f"expect_{key}", icon=":material/rule:",
-                effect="Hosts check it after every commit", blocked=blocked,
+                effect="Hosts check it after every commit", blocked=viewer.why_not("expect", ref.name),
             )  # fmt: skip
         dialogs.button(
             _SEEN, notice, "Seen…", key=f"seen_{key}", icon=":material/visibility:",
-            effect="Hides this finding for everybody; the reason goes into the operation log", blocked=blocked,
+            effect="Hides this finding for everybody; the reason goes into the operation log",
+            blocked=viewer.why_not("seen", ref.name),
         )  # fmt: skip
+
+
+def _carried(notice: Notice) -> None:
+    """Where the finding's values went, found by looking."""
+    with errors.boundary():
+        st.markdown(markdown_safe(sentence(finding_text(notice))))
+        result = work.run(
+            lambda: load_carried(viewer.lake(), notice), key="carried",
+            tell=lambda step: (step.share, f"Looking in {markdown_safe(step.table)} …"),
+        )  # fmt: skip
+        if result is None:
+            return
+        for each in result.found:
+            ends: navigation.Params = {state.FROM: each.first - 1, state.TO: each.last} if each.first else {}
+            navigation.table_link(each.ref.name, carried_text(each), ends, page="changes" if ends else "table")
+        if not result.found:
+            st.markdown("**No other table carries these values.**")
+        st.caption(markdown_safe(carried_sentence(result)))
 
 
 def _seen(notice: Notice) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from app.columns import Column
 from backend.format import bytes_text, count_text, cut, figure_text, percent, things, value_text
+from backend.search.carried import Carried, CarriedRows
 from backend.sql.numbers import ColumnProfile, Profile
 
 LEAST_SHARE = 0.01  # of the rows: a smaller change of nulls is not told
@@ -130,3 +131,18 @@ def _nulls_changed(was: ColumnProfile, column: ColumnProfile) -> bool:
     if was.null_share is None or column.null_share is None:
         return False
     return abs(column.null_share - was.null_share) >= LEAST_SHARE or bool(was.nulls) != bool(column.nulls)
+
+
+# what a finding left in other tables ---------------------------------------------------------------------------------
+
+
+def carried_text(rows: CarriedRows) -> str:
+    """ "invoices: 1,302 rows of v39–v53 carry it, by eur_rate and currency"."""
+    span = "" if rows.first is None else f" of v{rows.first}" + (f"–v{rows.last}" if rows.last != rows.first else "")
+    return f"{rows.ref.name}: {things(rows.rows, 'row')}{span} carry it, by {' and '.join(rows.columns)}"
+
+
+def carried_sentence(result: Carried) -> str:
+    """How far the looking went."""
+    looked = f"{things(result.num_looked, 'table')} with this column looked at, as far as written since the finding"
+    return f"{looked}. {'Left out: ' + '; '.join(result.left_out) + '.' if result.left_out else ''}".rstrip()

@@ -103,9 +103,11 @@ def ask(
 ) -> None:  # fmt: skip
     """The end of a dialog that has said what will happen: why it cannot be, or the form, and once that was sent the
     `job` of its reason, which a host does next. `file`: what it is as a file, by its reason, where no host is there."""
+    wanted = job("")
+    refused = refused or sentence(viewer.why_not(f"{wanted.kind} job", wanted.subject) or "")
     if refused:
         st.warning(markdown_safe(refused), icon=":material/block:")
-    elif silent := viewer.why_no_job():
+    elif silent := viewer.why_no_job(f"{wanted.kind} job", wanted.subject):
         st.warning(f"{markdown_safe(sentence(silent))} Start one in a terminal:", icon=":material/cloud_off:")
         st.code("weir host", language=None)
         st.button("Look again", key=f"{kind}_again", icon=":material/refresh:")

@@ -18,6 +18,7 @@ from app.ui.table_acts import act_dialog, asked_act
 from app.ui.view.theme import operation_text
 from app.ui.view.words import folders_and_name, markdown_safe, sentence
 from app.ui.work import spinner
+from backend.access import Role
 from backend.errors import LakehouseError, TableCorruptError, TableNotFoundError, UnsupportedFeatureError
 from backend.format import ago, bytes_text, duration_text, moment_help, things, utc_text
 from backend.lake.history.history import VERSIONS, resolve_version
@@ -69,9 +70,8 @@ def sidebar(*, on_table_page: bool) -> None:
         _picker()
         st.session_state[_MODE] = viewer.mode()
         redrawn(_state_line, every_s=lambda: STATE_LINE_EVERY_S)
-        reason = viewer.read_only_reason()
-        if reason:
-            st.info(reason, icon=":material/lock:")
+        if (who := viewer.actor()).refused and not who.looks_as:  # the band says that
+            st.info(who.refused, icon=":material/lock:")
         lists.listen_to_keys()
         _one_entry(key="one_entry", height=1)
         st.html(_STYLE)
@@ -155,6 +155,27 @@ def _host_words(streams: cache.StreamsReading, now: datetime, stale_after_s: flo
         return "no stream host", "No stream host runs: `weir host` starts one." if needs_one else None
     last = max(host.beat_at for host in streams.hosts)
     return "host down", f"No host since {utc_text(last)} ({ago(last, now)}): `weir host` starts one."
+
+
+def looks_as_band() -> None:
+    """Through whose eyes an admin looks, and the way back; nothing else."""
+    if name := viewer.actor().looks_as:
+        with st.container(horizontal=True, vertical_alignment="center", border=True, key="looks_as_band"):
+            st.markdown(f":orange[:material/visibility:] You look as **{markdown_safe(name)}**: reading only.")
+            st.button("Back to yourself", key="back_to_yourself", icon=":material/undo:", on_click=viewer.look_as)
+
+
+def no_role() -> NoReturn:
+    """All that a viewer without any role sees."""
+    who, grants = viewer.actor(), services.settings().auth.grants
+    admins = ", ".join(grant.holder for grant in grants if grant.role is Role.ADMIN and not grant.on)
+    st.title("You have no role here", anchor=False)
+    st.info(
+        f"You are **{markdown_safe(who.looks_as or who.name)}**, and no grant names you or a group of yours. "
+        f"Ask {markdown_safe(admins) if admins else 'whoever keeps the settings of this Weir'}.",
+        icon=":material/lock:",
+    )
+    st.stop()
 
 
 # head of a table page --------------------------------------------------------------------------------------------

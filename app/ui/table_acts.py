@@ -68,7 +68,8 @@ _LIFTED_ON = {  # by the verb of what lifts a refusal: the page that does it, an
 def act_button(ref: TableRef, version: int, arguments: Arguments, *, key: str, label: str = "") -> None:
     """Opens the dialog on the next full run; off where nobody may act here. `label`: not the act's own."""
     look, effect = ACTS[arguments.kind], "Says first what it will do, and asks for a reason"
-    act, blocked = TableAct(ref.uri, ref.name, version, arguments), viewer.read_only_reason()
+    act = TableAct(ref.uri, ref.name, version, arguments)
+    blocked = viewer.why_not(f"{act.kind} job", act.subject)
     dialogs.button(
         _ACT, act, f"{label or look.label}…", key=key, icon=look.icon, effect=effect, blocked=blocked,
         is_destructive=isinstance(arguments, Vacuum | Drop | Purge),
@@ -83,7 +84,7 @@ def repair_button(ref: TableRef, latest: int, notice: Notice, *, key: str) -> No
         act_button(
             ref, latest, Repair(notice.where, values, of_commit=notice.version), key=key, label="Repair these rows"
         )
-    elif notice.kind not in (*FIRSTS, Measure.SILENCE):
+    elif notice.kind not in (*FIRSTS, Measure.SILENCE, Measure.ADDED):
         label = f"Take back what v{notice.version} did"
         if notice.kind in (Measure.DELETED, Measure.ROWS) and notice.rows is not None:
             label = f"Bring back the {things(notice.rows, 'row')}"
@@ -145,8 +146,11 @@ def _offer(lift: Lift) -> None:
     if lift.verb == "stop":
         _stop(lift.subjects)
     elif lift.verb == "cancel":
-        if st.button(f"Cancel job {markdown_safe(subject)}", key="lift_cancel", icon=":material/cancel:"):
-            jobs, reason = services.store().jobs, "it stood against an act on its table"
+        jobs, reason = services.store().jobs, "it stood against an act on its table"
+        job, label = jobs.get(subject), f"Cancel job {markdown_safe(subject)}"
+        why = viewer.why_not(f"cancel {job.kind} job", job.subject, owner=job.actor) if job else None
+        help_text = markdown_safe(why) if why else None
+        if st.button(label, key="lift_cancel", icon=":material/cancel:", disabled=bool(why), help=help_text):
             jobs.cancel(subject, actor=viewer.actor(), reason=reason, now=services.now())
             st.rerun()
     else:
@@ -167,11 +171,13 @@ def _stop(names: tuple[str, ...]) -> None:
     def stopping() -> None:
         if not (left := running()):
             st.rerun(scope="app")
-        waited_for, silent = ", ".join(status.declaration.name for status in left), viewer.why_no_job()
+        waited_for, silent = ", ".join(status.declaration.name for status in left), viewer.why_no_job("stop", names[0])
         st.caption(markdown_safe(f"Stopping {waited_for} … {sentence(silent or '')}"))
 
     if all(status.desired and status.desired.wants_stop for status in running()):
         live(stopping, key="act_stopping", every_s=1.0)
+    elif why := viewer.why_not("stop", *names):
+        st.caption(markdown_safe(sentence(why)))
     elif reason := dialogs.reason(_ACT, label=f"Stop {', '.join(names)}"):
         store = services.store()
         store.request_all(names, "stop", reason=reason, actor=viewer.actor(), now=store.now(), overrides={})

@@ -108,22 +108,22 @@ def ask_host(params: Mapping[str, state.Value] = MappingProxyType({})) -> None:
 def host_reply(question: HostQuestion[Answer]) -> HostReply[Answer]:
     """What a host found, or does; asks it where a click did."""
     reply = question.look(services.existing_store())
-    is_asked = st.session_state.pop(HOST_ASKED, False)  # this click asks nothing else later
-    if is_asked and reply.answer is None and viewer.why_no_job() is None:
+    is_asked, asks = st.session_state.pop(HOST_ASKED, False), question.request  # this click asks nothing else later
+    if is_asked and reply.answer is None and viewer.why_no_job(f"{asks.kind} job", asks.subject) is None:
         reply = question.reply(question.ask(services.store(), reply, now=services.now()))
     return reply
 
 
-def host_button(label: str, *, key: str, on_click: Callable[[], None]) -> None:
+def host_button(label: str, operation: str, resource: str, *, key: str, on_click: Callable[[], None]) -> None:
     """The way to the stream host; why it is off stands beside it."""
-    why = viewer.why_no_job()
+    why = viewer.why_no_job(operation, resource)
     help_text = markdown_safe(sentence(why)) if why else None
     st.button(label, key=key, icon=HOST_ICON, on_click=on_click, disabled=why is not None, help=help_text)
     if why:
         st.caption(f"On the stream host: {markdown_safe(sentence(why))}")
 
 
-def show_reply(reply: HostReply[Answer], *, page: str, label: str, cost: str) -> None:
+def show_reply(reply: HostReply[Answer], operation: str, resource: str, *, page: str, label: str, cost: str) -> None:
     """Of a question without an answer: the job that runs, or the button that asks with what it `cost`s, and what became
     of the last job. `page`: as a sentence calls it."""
     job = reply.job
@@ -131,7 +131,7 @@ def show_reply(reply: HostReply[Answer], *, page: str, label: str, cost: str) ->
         note = "The job goes on when you leave this page; its answer is kept for everyone who asks the same."
         follow_job(job.job_id, page=page, note=note)
         return
-    why = viewer.why_no_job()
+    why = viewer.why_no_job(operation, resource)
     with st.container(horizontal=True, vertical_alignment="center", key="host_offer"):
         st.button(label, key="start_job", type="primary", icon=HOST_ICON, on_click=ask_host, disabled=why is not None)
         st.caption(markdown_safe(sentence(why) if why else cost))
@@ -153,11 +153,12 @@ def follow_job(job_id: str, *, page: str, every_s: float | None = None, note: st
         job = services.store().jobs.get(job_id)
         if job is None or job.state.is_over:
             st.rerun(scope="app")
+        why = viewer.why_not(f"cancel {job.kind} job", job.subject, owner=job.actor)
         with st.container(horizontal=True, vertical_alignment="center", key="job_progress"):
             st.progress(job_share(job), markdown_safe(_job_line(job)), width="stretch")
             st.button(
                 "Cancel", key="cancel_job", icon=":material/cancel:", on_click=cancel_job,
-                disabled=job.cancel_requested or viewer.read_only_reason() is not None,
+                disabled=job.cancel_requested or why is not None, help=markdown_safe(why) if why else None,
             )  # fmt: skip
         if note:
             st.caption(note)

@@ -240,7 +240,7 @@ def _pin_button(ref: TableRef, version: int, pins: Sequence[Pin]) -> None:
     pin = next((pin for pin in pins if pin.version == version), None)
     effect = "VACUUM may take its files again" if pin else "Weir's VACUUM then leaves its files alone"
     icon, label = (":material/keep_off:", "Unpin…") if pin else (":material/keep:", "Pin…")
-    asked, blocked = _PinAsked(ref, version, pin), viewer.read_only_reason()
+    asked, blocked = _PinAsked(ref, version, pin), viewer.why_not("unpin" if pin else "pin", ref.name)
     dialogs.button(_PIN, asked, label, key="pin", icon=icon, effect=effect, blocked=blocked)
 
 

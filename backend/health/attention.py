@@ -37,7 +37,9 @@ CARRIED_WITHIN = timedelta(minutes=30)  # from a table to those that its readers
 MANY = 20  # a few names say nothing of so many
 _URGENCY = {severity: number for number, severity in enumerate(Severity)}
 _ORDER = {cause: number for number, cause in enumerate(Cause)}
-_NEVER_MENDED = {*FIRSTS, Measure.UPDATED, Measure.SILENCE} - {Measure.TWICE}  # no later version is asked
+_NEVER_MENDED = {*FIRSTS, Measure.UPDATED, Measure.SILENCE, Measure.ADDED} - {
+    Measure.TWICE
+}  # no later version is asked
 _COMES_AND_GOES = (
     Cause.SLOW_STREAM, Cause.UNWATCHED_STREAM, Cause.BROKEN_EXPECTATION, Cause.UNKNOWN_EXPECTATION,
     Cause.SILENT_TABLE, Cause.QUIET_TABLE,

@@ -69,12 +69,13 @@ class Lake:
         self._views: Lru[frozenset[str], Lake] = Lru(MOST_VIEWS)
         self.opened: frozenset[str] | None = None  # tables whose restricted values are shown; None: every table's
 
-    def seen_by(self, actor: Actor) -> Lake:
-        """The lake without the values that this person may not see, the same one for all who may see the same."""
-        if actor.grants is None:
+    def seen_by(self, *people: Actor) -> Lake:
+        """The lake with the values alone that each of these may see, the same one for all who may see the same."""
+        views = [frozenset(table for grant in each.own_grants for table in grant.on) for each in people if each.grants]
+        if all(each.grants is None for each in people):
             return self
         lake = copy.copy(self)  # what it reads and keeps is everybody's
-        lake.opened = names = frozenset(table for grant in actor.own_grants for table in grant.on)
+        lake.opened = names = frozenset.intersection(*views) if views else frozenset()
         return self._views.get_or_make(names, lambda: lake)
 
     def hidden(self, ref: TableRef, *states: Metadata) -> Hidden | None:

@@ -25,7 +25,7 @@ from backend.sql.values import quoted_name
 
 MOST_COLUMNS, MOST_VALUES, MOST_GROUPS = 40, 20, 6
 MOST_MARKS = 10_000
-_MOST_PROFILED, _MOST_TIMES = 50_000, 4
+_MOST_PROFILED, _MOST_TIMES, _MOST_PAIRED = 50_000, 4, 8
 NUMBERS = ("byte", "short", "integer", "long", "float", "double", "decimal")
 _FRACTIONS, TIMES = ("float", "double", "decimal"), ("date", "timestamp", "timestamp_ntz")
 
@@ -251,6 +251,11 @@ def _shares(rows: pa.Table, kinds: Mapping[str, str], bounds: Bounds) -> Iterato
                 conditions["above"] = above if is_far else pc.and_(above, False)
         for measure, condition in conditions.items():
             yield RowSeries(name, measure), filled, _floats(condition)
+    numbers = [name for name, kind in kinds.items() if kind in NUMBERS][:_MOST_PAIRED]
+    for one, other in combinations(numbers, 2):
+        if kinds[one] == kinds[other]:
+            same = pc.equal(rows[one], rows[other])
+            yield RowSeries(one, "same", other=other), _floats(pc.is_valid(same)), _floats(same)
     times = [name for name, kind in kinds.items() if kind.startswith("timestamp")][:_MOST_TIMES]
     for one, other in permutations(times, 2):
         # Nothing happens after it is loaded; of other times nobody knows the order.
@@ -272,7 +277,7 @@ def _levels(
         if kind in TIMES:
             seconds = pc.divide(pc.cast(pc.cast(rows[name], pa.timestamp("us")), pa.int64()), 1_000_000.0)
             times[name] = _floats(seconds, null=np.nan)
-            yield name, "", _QUANTILES[1:2], times[name]
+            yield name, "", _QUANTILES[1:], times[name]
         elif kind != "boolean":
             number = pc.utf8_length(rows[name]) if kind == "string" else rows[name]
             numbers = _floats(number, null=np.nan)

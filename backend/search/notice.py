@@ -41,7 +41,8 @@ class Measure(StrEnum):
     LENGTH = "length"
     VALUE = "share of rows with"
     SWAPPED = "swapped"
-    LATER = "share of rows where"  # one time lies after another
+    LATER = "share of rows where"  # one time lies after another, or two numbers are equal
+    ADDED = "added rows"  # by a writer that always adds about as many
     SPELLING = "spelling"
     COLUMN = "column"
     PROPERTY = "property"

@@ -473,7 +473,8 @@ class NoticeLooks:
         for low in range(seen + 1, latest.version + 1, _AT_ONCE):
             began_s, high = time.monotonic(), min(low + _AT_ONCE - 1, latest.version)
             began_cpu_s = time.thread_time()
-            found |= self._judged(judge, ref, (low, high), unread)
+            with self._lake.at_one_moment(ref):
+                found |= self._judged(judge, ref, (low, high), unread)
             self._left_s -= time.thread_time() - began_cpu_s if is_first else 0.0
             self._judges.put(ref.uri, (latest.metadata.id, high, judge))
             self._rest(time.monotonic() - began_s)

@@ -23,10 +23,12 @@ from backend.search.notice import Measure, hurt_by
 from backend.sql.values import plain_name, quoted_text
 
 LEAST_COMMITS, MOST_COMMITS, MOST_SERIES = 5, 48, 2_000
-_LEAST_OF_TABLE = 10  # commits, where the kind has too few of its own
+_LEAST_OF_TABLE = 10  # commits, where the kind has too few of its own; and to know how many rows it adds
+_STEADY, _FEWER = 2.0, 0.5  # the most rows of a steady writer, and what is few, of the fewest before
 _LEAST_ROWS, _LEAST_SIGMA = 10, 6.0
 _LEAST_SHARE, _LEAST_FIRST = 0.05, 0.02  # more than ever; where there was none at all
 _LEAST_LEVEL_ROWS, _LEAST_RATIO, _LEAST_SPREADS, _LEAST_SPREADS_OF_TIME = 20, 0.3, 1.5, 1.2
+_LEAST_INVERSE, _AS_INVERSE = 0.03, 0.03  # the same where values are one over what they were; how far that may be off
 _WEAK = 0.25  # of these spreads, where all quantiles moved by one factor, or two columns changed places
 _LEAST_SECONDS, _LEAST_DAYS_S, _FASTER = 60.0, 1.5 * 86_400, 8.0
 _LEAST_GONE, _LEAST_TAKEN = 0.05, 0.3  # share of a value that always came; more of one than ever
@@ -50,16 +52,15 @@ _RISES = {
     "null": Measure.NULLS, "empty": Measure.EMPTY, "mode": Measure.ONE_VALUE, "negative": Measure.NEGATIVE,
     "zero": Measure.ZERO, "padded": Measure.PADDED, "foreign": Measure.FOREIGN, "garbled": Measure.GARBLED,
     "whole": Measure.WHOLE,
-    "above": Measure.HIGHEST, "later": Measure.LATER, "alike": Measure.ONE_VALUE,
+    "above": Measure.HIGHEST, "later": Measure.LATER, "same": Measure.LATER, "alike": Measure.ONE_VALUE,
     "upper": Measure.CAPITALS, "lower": Measure.SMALL, "true": Measure.TRUE,
 }  # fmt: skip
 # Judged also where the kind has no past.
 _OF_ANY_WRITER = ("null", "empty", "garbled", "above", "negative", "padded", "foreign", "middle")
-_FALLS = {"distinct": Measure.DISTINCT, "true": Measure.TRUE, "negative": Measure.NEGATIVE}
+_FALLS = {"distinct": Measure.DISTINCT, "true": Measure.TRUE, "negative": Measure.NEGATIVE, "same": Measure.LATER}
 _ORDER = (
-    "null", "empty", "garbled", "later", "above", "alike", "value", "negative", "whole", "zero", "mode", "padded",
-    "upper", "lower",
-    "foreign", "middle", "lag", "true", "distinct",
+    "null", "empty", "garbled", "later", "above", "alike", "same", "value", "negative", "whole", "zero", "mode",
+    "padded", "upper", "lower", "foreign", "middle", "lag", "true", "distinct",
 )  # fmt: skip
 
 
@@ -162,6 +163,8 @@ class RowHabits:
             is_load = commit.operation not in ("UPDATE", "MERGE", "DELETE")
             flags = _flags(past, values, rows, is_own=past is kind, is_load=is_load)
             found = _told((each for each in flags if not _is_of_new(each, self.num_new)), past, rows)
+            if past is kind and commit.origin is None and rows.is_append:  # streams add as many as come
+                found += _few_added(past, rows.num_rows)
         copied = self._copies(commit, rows)
         kind.add(values, rows)
         self._table.add(values, rows)
@@ -214,6 +217,15 @@ class RowHabits:
             self._copied.append(share)
         self._marked.append((commit.version, rows.marks))
         return found
+
+
+def _few_added(past: _Past, num: int) -> list[RowFinding]:
+    """Where each of the commits before brought about as many rows, and this one far fewer."""
+    known = past.series[_ROWS]
+    least, most = int(min(known)), int(max(known))
+    if len(known) < _LEAST_OF_TABLE or most > _STEADY * least or num > _FEWER * least:
+        return []
+    return [RowFinding(Measure.ADDED, "", f"at least {least:,} by each before", f"{num:,}", 0)]
 
 
 def _is_of_new(flag: _Flag, num_new: int) -> bool:
@@ -297,7 +309,7 @@ def _share_flag(series: RowSeries, numbers: Sequence[float], value: float, num: 
         room = 0.0 if series.measure == "alike" else _room(numbers, 3)
         if step >= max(least, room) and hurt >= _LEAST_ROWS and step >= _LEAST_SIGMA * sigma:
             middle, measure = median(numbers), measures[series.measure]
-            is_counted = sign > 0 and measure is not Measure.TRUE  # all that are so, whom `where` names
+            is_counted = sign > 0 and series.measure not in ("true", "same")  # all that are so, whom `where` names
             hurt = round((value if is_counted else abs(value - middle)) * num)
             yield _Flag(series, middle, value, num, hurt, measure)
 
@@ -353,17 +365,18 @@ def _level_flag(
     elif rows.kinds.get(series.column) == "string":
         least = max(2.0, 0.2 * middle)
     else:
-        least = max(_LEAST_RATIO * abs(middle), 1e-9)
+        least = max((_LEAST_INVERSE if _is_inverse(series, past, rows) else _LEAST_RATIO) * abs(middle), 1e-9)
     if is_shifted and off >= least and off > max(_room(numbers, 4), _FASTER * step, _WEAK * times * spread):
         yield _Flag(series, middle, value, num, num, Measure.MEDIAN, off <= times * spread)
 
 
 def _late(past: _Past, rows: CommitRows) -> frozenset[str]:
+    """Columns whose times lie days further back than ever, nearly all of them."""
     times = {column for column, kind in rows.kinds.items() if kind in TIMES} - rows.constants
-    levels = ((column, RowSeries(column, "middle")) for column in times)
+    levels = ((column, RowSeries(column, "middle"), RowSeries(column, "high")) for column in times)
     return frozenset(
-        column for column, level in levels
-        if level in rows.values and level in past.series and rows.values[level] < min(past.series[level]) - 86_400
+        column for column, level, high in levels
+        if high in rows.values and level in past.series and rows.values[high] < min(past.series[level]) - 86_400
     )  # fmt: skip
 
 
@@ -406,7 +419,13 @@ def _told(flags: Iterator[_Flag], past: _Past, rows: CommitRows) -> list[RowFind
         if measure is not None and not is_same and not (measure == "lag" and columns[0] in paired):
             told = _finding(_explaining(measures[measure], rows), past, rows)
             found += [told] if told else []
-    return _of_one_cause(found)
+    of_one = {name for each in found if len(each.columns) == 1 for name in each.columns}
+    return _of_one_cause([each for each in found if not (_is_of_equals(each) and of_one & {*each.columns})])
+
+
+def _is_of_equals(found: RowFinding) -> bool:
+    """Whether two numbers became equal or unlike, which what befell one of them explains."""
+    return found.kind is Measure.LATER and " = " in found.subject
 
 
 def _telling(
@@ -505,7 +524,9 @@ def _finding(flags: Sequence[_Flag], past: _Past, rows: CommitRows) -> RowFindin
             mode = rows.modes[series]
             subject = own = f"{name} = {mode if is_number else quoted_text(mode)}"
         if kind is Measure.LATER:
-            subject = own = f"{name} > {plain_name(series.other)}"
+            other, is_same = plain_name(series.other), series.measure == "same"
+            subject = f"{name} {'=' if is_same else '>'} {other}"
+            own = subject if first.after > first.before else f"{name} <> {other}"
         where = " AND ".join(part for part in (where, own) if part)
         return RowFinding(kind, subject, percent(first.before), percent(first.after), hurt, where, repair, columns)
     if series.measure == "lag" or series.other:
@@ -516,7 +537,8 @@ def _finding(flags: Sequence[_Flag], past: _Past, rows: CommitRows) -> RowFindin
     before, after = figure_text(first.before), figure_text(first.after)
     if rows.kinds[column] == "string":
         return RowFinding(Measure.LENGTH, column, f"{before} characters", after, hurt, where, "", columns)
-    if not 0.5 <= abs(first.before) <= 2 and 0.8 <= first.before * first.after <= 1.25:
+    is_far_from_one = not 0.5 <= abs(first.before) <= 2 and 0.8 <= first.before * first.after <= 1.25
+    if is_far_from_one or _is_inverse(series, past, rows):
         after, repair = f"{after} (1 / x)", f"{name} = 1 / {name}"
     elif factor := _factor(series, past, rows):
         by, sign, back = (factor, "×", "/") if factor >= 1 else (1 / factor, "/", "*")
@@ -589,6 +611,15 @@ def _factor(series: RowSeries, past: _Past, rows: CommitRows) -> float | None:
     nice = next((nice for n in _NICE for nice in (n, 1 / n) if 0.75 <= middle / nice <= 1.33), None)
     is_sure = len(ratios) == 3 and max(ratios) <= _AGREE * min(ratios) and max(middle, 1 / middle) >= _LEAST_FACTOR
     return nice or (float(f"{middle:.2g}") if is_sure else None)
+
+
+def _is_inverse(series: RowSeries, past: _Past, rows: CommitRows) -> bool:
+    """Whether each quantile is one over the opposite one of before, such as a rate of the other direction."""
+    of = {measure: series._replace(measure=measure) for measure in ("low", "middle", "high")}
+    return all(
+        before in past.series and abs(median(past.series[before]) * rows.values.get(after, 0.0) - 1) <= _AS_INVERSE
+        for before, after in zip(of.values(), reversed(of.values()), strict=True)
+    )
 
 
 def _swapped_with(flags: Sequence[_Flag], past: _Past, rows: CommitRows) -> str:

@@ -207,7 +207,7 @@ class SavedQueries:
         """The query as it was; raises `SavedQueryNotFoundError`."""
         with self._database.writing() as connection:
             before = _named(_saved(connection), name)
-            _admit(connection, Access(actor, name, "remove query", reason), before, now)
+            _admit(connection, Access(actor, name, "remove query", reason, owner=before.owner), before, now)
             connection.execute(sa.delete(saved_table).where(saved_table.c.name == name))
             return before
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 import sqlalchemy as sa
 
-from backend.access import Access, Actor
+from backend.access import Access, Actor, permission
 from backend.errors import IncidentNotFoundError, StreamRefusedError
 from backend.lake.model import TableRef
 from backend.search.notice import Key, Notice
@@ -85,7 +85,9 @@ class Incidents:
                 findings=tuple(dict.fromkeys((*before.findings, *(notice.key for notice in notices)))),
             )
             connection.execute(sa.update(incident).where(incident.c.id == made.id).values(body=json_of(made)))
-            access = Access(actor, made.tables[-1].name, act, text)
+            names = [each.name for each in made.tables[::-1]]  # what is about several needs a role for each
+            refused = (name for name in names if not permission(actor, act, name).allowed)
+            access = Access(actor, next(refused, names[0]), act, text)
             audit.admit(connection, access, now=now, outcome=f"incident {made.id}: {made.title}")
             if table and pins:
                 ref, why = TableRef(table.uri, table.name, ""), f"incident {made.id}: {text}"

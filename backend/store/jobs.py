@@ -163,13 +163,14 @@ class Jobs:
             return made
 
     def cancel(self, job_id: str, *, actor: Actor, reason: str, now: datetime) -> Job:
-        """Ends a queued job, asks the host to end a running one; one that is over stays as it is. Who asked for it may
-        cancel it, and who may cancel others' jobs: the audit trail says whose it was."""
+        """Ends a queued job, asks the host to end a running one; one that is over stays as it is. Whoever may
+        ask for an act may cancel it; another's query or comparison only an admin. The audit trail says whose it was."""
         with self._database.writing() as connection:
             asked = _locked(connection, job_id)
             if asked.state.is_over or asked.cancel_requested:
                 return asked
-            access = Access(actor, asked.subject, f"cancel {asked.kind} job", reason, {"asked for by": asked.actor})
+            whose = {"asked for by": asked.actor}
+            access = Access(actor, asked.subject, f"cancel {asked.kind} job", reason, whose, owner=asked.actor)
             audit.admit(connection, access, now=now, outcome=f"job {job_id}")
             self.notices.tell(connection, NoticeTopic.JOBS)
             is_queued = asked.state is JobState.QUEUED

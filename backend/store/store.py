@@ -124,6 +124,7 @@ class ControlStore:
     judgements = reading(annotations.judgements)
     prune_judgements = writing(annotations.prune_judgements)
     apps = reading(streams.apps)
+    admit = writing(audit.admit)
     note = writing(audit.note)
     audit_entries = reading(audit.entries)
 

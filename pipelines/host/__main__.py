@@ -15,6 +15,7 @@ from functools import partial
 import structlog
 
 from backend import logs
+from backend.access import grant_problems
 from backend.errors import LakehouseError
 from backend.lake.lake import Lake
 from backend.maintenance.policies import PolicyPlans
@@ -115,7 +116,10 @@ def _work(settings: Settings, registry: Registry, runtime: Runtime, *, metrics: 
         judged=metrics.judged,
     )
     topics = TopicWatch(settings, store, registry, lambda: runtime.session, clock)
-    notices, hung = CommitWatch(passing, store, clock), LoopWatch(lambda: loop.ended, ttl_s=settings.host.lease_ttl_s)
+    notices, hung = (
+        CommitWatch(passing, store, clock, heartbeat.host_id),
+        LoopWatch(lambda: loop.ended, ttl_s=settings.host.lease_ttl_s),
+    )
     backlogs = BacklogReader(settings, lake, keep_s=0)
 
     def owned() -> list[StreamDeclaration]:
@@ -127,6 +131,11 @@ def _work(settings: Settings, registry: Registry, runtime: Runtime, *, metrics: 
         if not rounds.is_stopping:
             prune(settings.store, store, clock())
 
+    def check_grants(_: Rounds) -> None:
+        if grants := settings.auth.grants:
+            for problem in grant_problems(grants, [ref.name for ref in passing.tables()], list(store.declarations())):
+                log.warning("grant_names_nothing", problem=problem)
+
     periodic = [  # name, every s, what, the event of a round that failed
         Task("topic-watch", 10.0, topics.ask_all, "topics_not_noted"),
         Task("drain-watch", 1.0, lambda _: drains.look(), "drain_not_judged"),
@@ -134,6 +143,7 @@ def _work(settings: Settings, registry: Registry, runtime: Runtime, *, metrics: 
         Task("sums", 30.0, partial(roll_up, backlogs, store, clock), "retention_failed"),
         Task("retention", 3_600.0, retain, "retention_failed"),
         Task("notices", 5.0, notices.look, "notices_not_judged", by_leader=True, longest_pause_s=30.0),
+        Task("grants", 86_400.0, check_grants, "grants_not_checked"),
         Task("loop-watch", hung.every_s, lambda _: hung.look(), "loop_not_watched"),
         *tables.tasks(),
     ]

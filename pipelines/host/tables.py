@@ -28,9 +28,10 @@ from pipelines.host.periodic import LEASE_S, Rounds, Task
 
 KEYS_LIMIT_S = 600.0  # one table
 MOST_WAITING = 4  # jobs of policies: none shall begin long after its window has closed
-_BACK = timedelta(hours=1)  # that a host looks at when it begins
+_BACK = timedelta(hours=1)  # before the last sign of life of the host before
+_LONGEST_BACK = timedelta(days=7)  # at a first start; a silence that others told may have ended meanwhile
 _SILENCES_EVERY_S = 300.0  # silence is told after an hour
-_SILENT_BACK = timedelta(days=7)  # a silence that others told may have ended meanwhile
+_NEWS_AGAIN_S = 20.0  # at a first start: what is written meanwhile comes first
 
 log = structlog.get_logger()
 Clock = Callable[[], datetime]
@@ -113,43 +114,80 @@ class CommitWatch:
     """Judges what commits did to tables of the lake, as they come: a table is read when its latest version is another
     one than at the round before. `lake`: not that of the host's own work, since it passes by every table."""
 
-    def __init__(self, lake: Lake, store: ControlStore, clock: Clock) -> None:
-        self._lake, self._store, self._clock = lake, store, clock
-        self._looks, self._begun_at = NoticeLooks(lake, self._streams), clock()
-        self._seen: dict[str, int] = {}
+    def __init__(self, lake: Lake, store: ControlStore, clock: Clock, host_id: str = "") -> None:
+        self._lake, self._store, self._clock, self._host_id = lake, store, clock, host_id
+        self._looks, self._since = NoticeLooks(lake, self._streams), clock() - _LONGEST_BACK
+        self._seen, self._tried = dict[str, int](), set[str]()
+        self._written: dict[str, tuple[int, datetime]] = {}  # latest versions that were found, and when each was made
         self._logged: set[Key] = set()
         self._silences_due_s = 0.0
         self._not_kept: list[Notice] = []  # while the store is away
 
+    @property
+    def looked_at(self) -> int:
+        """Tables whose commits were looked at."""
+        return len(self._tried)
+
     def look(self, rounds: Rounds) -> None:
         """One round; raises `StoreError`, `StorageError`, and `Stopped` when told to end."""
         self._keep()
+        if not self._seen:
+            self._since = self._back_to()
         led_at = time.monotonic()
         is_due = led_at >= self._silences_due_s
-        for ref in self._lake.tables():
-            if rounds.is_stopping:
-                raise Stopped
-            self._look(ref, is_due=is_due)
-            if time.monotonic() - led_at > LEASE_S / 4:
-                if not rounds.leads():
-                    return
-                led_at = time.monotonic()
+        while news := self._news():
+            listed_s = time.monotonic()
+            for ref in news:
+                if rounds.is_stopping:
+                    raise Stopped
+                self._look(ref, is_new=True)
+                if time.monotonic() - led_at > LEASE_S / 4:
+                    if not rounds.leads():
+                        return
+                    led_at = time.monotonic()
+                if time.monotonic() - listed_s > _NEWS_AGAIN_S:
+                    break
+            else:
+                break
         if is_due:
+            for ref in self._lake.tables():
+                if rounds.is_stopping:
+                    raise Stopped
+                self._look(ref, is_new=False)
             self._silences_due_s = led_at + _SILENCES_EVERY_S
 
-    def _look(self, ref: TableRef, *, is_due: bool) -> None:
-        """`is_due`: also at a table of no new version, which may have been silent for long."""
+    def _back_to(self) -> datetime:
+        """Until when other hosts looked at each table; a week before now where none did."""
+        now = self._clock()
+        others = [host.beat_at for host in self._store.hosts(now=now) if host.host_id != self._host_id]
+        return max([now - _LONGEST_BACK, *(beat_at - _BACK for beat_at in others)])
+
+    def _news(self) -> list[TableRef]:
+        """Tables whose latest version was not looked at, the one that was written last first."""
+        for ref in self._lake.tables():
+            try:
+                latest = self._lake.latest_version(ref)
+                if self._written.get(ref.uri, (-1,))[0] != latest:
+                    (commit,) = self._lake.history(ref, limit=1)
+                    self._written[ref.uri] = latest, commit.committed_at or self._since
+            except LakehouseError as exc:  # it is told where the table is shown
+                log.debug("notices_of_table_not_judged", table=ref.name, error=exc.message)
+        news = [ref for ref in self._lake.tables() if self._seen.get(ref.uri) != self._written.get(ref.uri, (None,))[0]]
+        return sorted(news, key=lambda ref: self._written[ref.uri][1], reverse=True)
+
+    def _look(self, ref: TableRef, *, is_new: bool) -> None:
+        """At what its commits did since the last look, where `is_new`, and whether it has been silent for long."""
         try:
             latest, now = self._lake.latest_version(ref), self._clock()
-            is_new = self._seen.get(ref.uri) != latest
-            if not is_new and not is_due:
-                return
-            notices = self._looks.silences(ref, now - (_BACK if ref.uri in self._seen else _SILENT_BACK), now)
-            notices += self._looks.look(ref, self._begun_at - _BACK, now) if is_new else []
+            notices = self._looks.silences(ref, now - (_BACK if ref.uri in self._seen else _LONGEST_BACK), now)
+            notices += self._looks.look(ref, self._since, now) if is_new else []
+            if is_new:
+                self._seen[ref.uri] = -1 if self._looks.is_waiting(ref) else latest
         except LakehouseError as exc:  # it is told where the table is shown
             log.debug("notices_of_table_not_judged", table=ref.name, error=exc.message)
             return
-        self._seen[ref.uri] = -1 if self._looks.is_waiting(ref) else latest
+        finally:
+            self._tried.add(ref.uri)
         for notice in notices:
             if notice.is_open and notice.key not in self._logged:
                 self._logged.add(notice.key)

@@ -204,6 +204,9 @@ def _chunks(snapshot: Snapshot, wanted: Sequence[SchemaColumn], files_at_once: i
     files = snapshot.columns(_READ if snapshot.metadata.partition_columns else _READ[:3])
     step = max(1, min(files_at_once, BYTES_AT_ONCE * files.num_rows // (files["stats"].nbytes + 1)))
     chunks = [files.slice(start, step) for start in range(0, max(1, files.num_rows), step)]
+    if len(chunks) == 1:  # threads take as long to begin as a few files to read
+        yield _chunk(chunks[0], snapshot, wanted)
+        return
     with ThreadPoolExecutor(READ_AT_ONCE) as pool:
         yield from pool.map(lambda chunk: _chunk(chunk, snapshot, wanted), chunks)
 

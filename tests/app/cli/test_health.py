@@ -136,6 +136,9 @@ def test_the_past_is_told_as_it_would_have_been_then(weir: Weir, home: Path, ris
     assert (notice["table"], notice["version"], notice["after"], notice["mended_at"]) == ("orders", 8, "47,189", None)
     answer = weir("notices", "--since", "1 h")
     assert "→ 47,189 at v8" in answer.out and "broken: cannot be judged: line 1 of" in answer.err
+    builders.write(home / "lake" / "sales", {"amount": [1.5, 47_189.0, 47_189.0]})
+    elsewhere = weir("notices", "orders", "--elsewhere").out
+    assert "sales: 2 rows of v0 carry it, by amount" in elsewhere and "1 table with this column looked at" in elsewhere
     assert weir("notices", "broken").code != 0
     assert weir("notices", "--since", "tomorrow-ish").code == 2
     shutil.rmtree(home / "lake")

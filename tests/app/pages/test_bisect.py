@@ -135,7 +135,7 @@ def test_a_finding_is_a_card_that_starts_the_search_and_opens_its_repair_filled_
     )  # fmt: skip
     copied = Notice(str(orders), "orders", 6, Measure.COPIED, "", "0", "1", "", by, now, rows=1)
     writer = Notice(str(orders), "orders", 7, Measure.WRITER, "", "loader", "ana", "", by, now)
-    assert "No open finding in this table." in words(bisect(condition=""))
+    assert "No open finding in this table" in words(bisect(condition=""))
     with closing(stream_store.open_store(home)) as store:
         store.noticed.keep([lowest, copied, writer], now=now)
     forget_caches()

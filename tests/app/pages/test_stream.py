@@ -294,9 +294,9 @@ def test_the_menu_calls_the_page_by_the_chosen_stream(home: Path) -> None:
         st.text([page.title for page in navigation.pages()["Operate"]])
 
     app = AppTest.from_function(script).run()
-    assert app.text[0].value == "['Streams', 'Stream', 'Pipeline', 'Acts', 'Incidents']"
+    assert app.text[0].value == "['Streams', 'Stream', 'Pipeline', 'Acts', 'Incidents', 'Access']"
     app.query_params["stream"] = NAME
-    assert again(app).text[0].value == f"['Streams', '{NAME}', 'Pipeline', 'Acts', 'Incidents']"
+    assert again(app).text[0].value == f"['Streams', '{NAME}', 'Pipeline', 'Acts', 'Incidents', 'Access']"
 
 
 def test_a_restart_with_other_settings_shows_the_difference_first(flowing) -> None:

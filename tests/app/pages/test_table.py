@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from time import process_time
@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import streamlit as st
+from deltalake import DeltaTable
 from streamlit.testing.v1 import AppTest
 
 from app.summary import page as schema
@@ -247,6 +248,26 @@ def test_an_unusual_commit_is_told_until_somebody_has_seen_it(orders: Path, home
         "a price list in cents", "something does", "nothing costs more",
     ]  # fmt: skip
     store.close()
+
+
+def test_a_findings_values_are_looked_for_in_other_tables(orders: Path, home: Path) -> None:
+    high = {"order_id": [4711], "status": ["paid"], "amount": [47_189.0]}
+    builders.write(orders, high)
+    version = DeltaTable(str(orders)).version()
+    builders.write(home / "lake" / "gold" / "sales", {"order_id": [1, 4711, 4711], "amount": [1.0, 47_189.0, 47_189.0]})
+    notice = Notice(
+        str(orders), "silver/orders", version, Measure.HIGHEST, "amount", "498.2", "47,189", "amount <= 550", "WRITE",
+        datetime.now(UTC) - timedelta(minutes=1), rows=1, where="amount > 550",
+    )  # fmt: skip
+    store = stream_store.open_store(home)
+    store.noticed.keep([notice, replace(notice, kind=Measure.WRITER, subject="")], now=datetime.now(UTC))
+    store.close()
+    app = open_page("table", table="silver/orders")
+    assert [button.label for button in app.button if str(button.key).startswith("carried_")] == ["In other tables…"]
+    press(app, f"carried_{version}_highest_amount")
+    labels = [link.label.replace("\\", "") for link in app.get("page_link")]
+    assert "gold/sales: 2 rows of v0 carry it, by amount and order_id" in labels
+    assert "1 table with this column looked at" in words(app)
 
 
 # Schema ----------------------------------------------------------------

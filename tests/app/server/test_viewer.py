@@ -137,10 +137,12 @@ def session(
     resumed: str = "",
     ids: dict[str, str] | None = None,
     clicks: Sequence[Mapping[str, str]] = (),
+    page_name: str = "stream",
+    named: str = f"stream={NAME}",
 ) -> Session:
-    """Opens the stream's page with this handshake; `resumed`: the session that it says it goes on with. Each of the
-    `clicks` is a run more: texts by the keys of widgets, an empty one for a button; of `ids`, where they are another's.
-    """
+    """Opens a page, the stream's unless said, with this handshake; `named`: the query of its address. `resumed`: the
+    session that it says it goes on with. Each of the `clicks` is a run more: texts by the keys of widgets, an empty one
+    for a button; of `ids`, where they are another's."""
     with connect(
         f"{url.replace('http', 'ws', 1)}/_stcore/stream",
         sock=socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), source_address=(by, 0)),
@@ -155,7 +157,7 @@ def session(
                 WidgetState(id=own[key], string_value=value) if value else WidgetState(id=own[key], trigger_value=True)
                 for key, value in click.items()
             ]
-            asked = ClientState(page_name="stream", query_string=f"stream={NAME}", widget_states={"widgets": states})
+            asked = ClientState(page_name=page_name, query_string=named, widget_states={"widgets": states})
             page.send(BackMsg(rerun_script=asked).SerializeToString())
             while True:
                 message = ForwardMsg.FromString(page.recv(timeout=120))  # type: ignore[arg-type]

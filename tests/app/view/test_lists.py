@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 import app
+from app.access import text as access
 from app.changes import text as changes_text
 from app.changes import view as changes
 from app.cli import bisect, diff, expectations, store, stream_acts
@@ -41,6 +42,7 @@ from app.ui.lists import in_words, list_frame
 from app.ui.view import acts, commits
 from app.ui.view.figures import TABLE_SERIES, Point
 from app.versions import view as versions
+from backend.access import Grant, Role
 from backend.changes.model import CommonChange, NetCounts
 from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
 from backend.health.health import JudgedTable
@@ -62,6 +64,7 @@ from backend.search.condition import Examples, VersionVerdict
 from backend.search.notice import Measure, Notice
 from backend.search.search import Probe, Purpose
 from backend.search.suggest import Held
+from backend.settings import AuthSettings
 from backend.sql.numbers import Bin, ColumnProfile, Profile, TopValue, VersionValue
 from backend.stream_model.backlog import Backlog, SourceBacklog
 from backend.stream_model.overrides import Setting
@@ -162,6 +165,10 @@ DECLARATIONS: dict[str, tuple[Sequence[Column[Any]], Sequence[Any]]] = {
     "app.history.view.NAME_AND_VALUE": (history.NAME_AND_VALUE, [("mode", "Append"), ("by", ["day"])]),
     "app.ui.lake.health_columns": (lake.health_columns(NOW, {CARD.ref.uri: JUDGED}), [CARD, BROKEN]),
     "app.health.text.offender_columns": (health.offender_columns({"q": "s"}), [Offender("stream", "q", 9, 10, 90)]),
+    "app.access.text.ROLES": (
+        access.ROLES,
+        access.role_rows(AuthSettings(grants=[Grant(role=Role.ADMIN, user="ann", on=("silver/*",))]), who="", on=""),
+    ),
     "app.ui.view.acts.act_columns": (
         acts.act_columns(NOW), acts.listed_acts([JOB], [AuditEntry(AGO, "ann", "stop", "s", "upgrade")], ["/lake"])
     ),

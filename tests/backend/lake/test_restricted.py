@@ -336,6 +336,15 @@ def test_one_without_a_login_sees_no_more_than_one_with_it(lake: Lake, settings:
     assert member.read_files(member.snapshot(member.find(PEOPLE))).read_all().num_rows == 3
 
 
+def test_another_persons_eyes_show_no_more_than_ones_own(lake: Lake, settings: Settings) -> None:
+    ann, bob = settings.auth.actor("ann"), settings.auth.actor("bob")
+    for people in ((ann, bob), (bob, ann), (bob, bob), (Actor("os"), bob)):
+        view = lake.seen_by(*people)
+        with pytest.raises(RowsRefusedError):
+            view.read_files(view.snapshot(view.find(PEOPLE)))
+    assert lake.seen_by(ann, ann) is lake.seen_by(ann) and lake.seen_by(Actor("os"), Actor("os")) is lake
+
+
 def test_plans_name_the_table_and_who_may(may_not: Lake, settings: Settings) -> None:
     world = World(may_not, None, datetime.now(UTC), settings)
     with pytest.raises(RowsRefusedError) as refused:

@@ -17,6 +17,8 @@ from backend.search.notice import Key, Measure, Notice, notice_text
 from backend.search.notices import NoticeLooks
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
+from backend.stream_model.stream import HostHeartbeat
+from pipelines.host import tables
 from pipelines.host.periodic import Rounds
 from pipelines.host.tables import CommitWatch
 from tests.worlds.hosts.rounds import led, rounds_of
@@ -97,7 +99,7 @@ def test_what_was_noticed_while_the_store_was_away_is_kept_later(
 
     with monkeypatch.context() as patched, pytest.raises(StoreError):
         patched.setattr(type(store.noticed), "keep", away)
-        watching._look(watching._lake.find("orders"), is_due=True)
+        watching._look(watching._lake.find("orders"), is_new=True)
     watching.look(rounds_of(watching.look))
     assert [notice.version for notice in store.noticed.open()] == [8]
 
@@ -137,6 +139,40 @@ def test_a_rhythm_that_stops_is_known_and_goes_with_the_next_commit(
     clock[0] = NOW + timedelta(hours=8)
     rounds_of(CommitWatch(Lake(settings), store, lambda: clock[0]).look).once()  # one that began meanwhile
     assert store.noticed.open() == []
+
+
+def test_the_first_host_looks_a_week_back_and_a_later_one_to_where_the_last_looked(
+    settings: Settings, store: ControlStore, tmp_path: Path
+) -> None:
+    orders_with_a_bad_batch(tmp_path / "lake" / "orders")
+    written_at = datetime.now(UTC)
+    store.beat(HostHeartbeat("before", "box", 1, written_at, written_at))
+    for days, host, versions in ((3, "before", [8]), (8, "before", []), (3, "after", [])):
+        watch = CommitWatch(Lake(settings), store, lambda days=days: written_at + timedelta(days=days), host)
+        watch.look(rounds_of(watch.look))
+        assert [notice.version for notice in store.noticed.open()] == versions, (days, host)
+        store.noticed.prune(before=written_at + timedelta(days=30))
+
+
+def test_the_table_written_last_comes_first_and_the_rest_follows_in_the_same_round(
+    settings: Settings, store: ControlStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        every_ten_minutes(HandLog(tmp_path / "lake" / f"t{number}"), number + 2)
+    looked: list[str] = []
+    look = NoticeLooks.look
+
+    def looks(self: NoticeLooks, ref: TableRef, since: datetime, now: datetime) -> list[Notice]:
+        looked.append(ref.name)
+        if looked == ["t2"]:  # meanwhile somebody writes the oldest
+            appended(HandLog(tmp_path / "lake" / "t0", next_version=2), timestamp=int(NOW.timestamp() * 1_000))
+        return look(self, ref, since, now)
+
+    monkeypatch.setattr(NoticeLooks, "look", looks)
+    monkeypatch.setattr(tables, "_NEWS_AGAIN_S", 0.0)
+    watch = CommitWatch(Lake(settings), store, lambda: datetime.now(UTC))
+    watch.look(rounds_of(watch.look))
+    assert looked == ["t2", "t0", "t1"] and watch.looked_at == 3
 
 
 WEEK = timedelta(days=7)

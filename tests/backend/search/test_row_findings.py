@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from backend.lake.model import Commit, OperationMetrics
+from backend.lake.model import Commit, OperationMetrics, StreamOrigin
 from backend.search.commit_rows import profile_rows
 from backend.search.notice import Measure
 from backend.search.row_findings import MOST_COMMITS, RowFinding, RowHabits
@@ -17,7 +17,8 @@ Rows = dict[str, Any]
 KINDS = {
     "id": "long", "amount": "double", "country": "string", "source": "string", "email": "string", "sku": "string",
     "lat": "double", "lon": "double", "qty": "long", "load_id": "string", "issued_at": "timestamp",
-    "ingested_at": "timestamp", "loaded_at": "timestamp", "is_paid": "boolean",
+    "ingested_at": "timestamp", "loaded_at": "timestamp", "is_paid": "boolean", "rate": "double",
+    "net": "double",
 }  # fmt: skip
 SCHEMA = pa.schema(
     [
@@ -29,6 +30,12 @@ ROWS, BATCHES = 1_000, 14
 
 
 def batch(number: int) -> Rows:
+    rows = _batch(number)  # what is not taxed costs the same
+    rows["net"] = np.where(rows["country"] == "ES", rows["amount"], np.round(rows["amount"] / 1.19, 2))
+    return rows
+
+
+def _batch(number: int) -> Rows:
     dice = np.random.default_rng(number)
     hour = np.datetime64("2026-11-01T00:00", "us") + np.timedelta64(number, "h")
     issued = hour + (dice.random(ROWS) * 3_600e6).astype("timedelta64[us]")
@@ -47,6 +54,7 @@ def batch(number: int) -> Rows:
         "ingested_at": issued + (dice.random(ROWS) * 1_800e6).astype("timedelta64[us]"),
         "loaded_at": np.full(ROWS, hour + np.timedelta64(95, "m")),
         "is_paid": dice.random(ROWS) < 0.9,
+        "rate": dice.normal(0.92, 0.002, ROWS),
     }
 
 
@@ -130,6 +138,14 @@ FAULTS: dict[str, tuple[Callable[[Rows], None], Measure, str, str, str]] = {
     "an inverse": (
         _where("lat", "country", "DE", lambda lat: 1 / lat), Measure.MEDIAN, "lat", "country = 'DE'", "lat = 1 / lat"
     ),
+    "an inverse of what is nearly one": (
+        _where("rate", "source", "POS", lambda rate: 1 / rate), Measure.MEDIAN, "rate", "source = 'POS'",
+        "rate = 1 / rate",
+    ),
+    "an amount that was not converted": (
+        lambda rows: rows.update(net=np.where(rows["country"] == "DE", rows["amount"], rows["net"])), Measure.LATER,
+        "amount = net", "country = 'DE' AND amount = net", "",
+    ),
     "a sign": (
         _where("amount", "source", "WEB", lambda amount: -amount), Measure.NEGATIVE, "amount",
         "source = 'WEB' AND amount < 0", "amount = -amount",
@@ -191,9 +207,29 @@ def test_a_value_that_goes_after_many_commits_is_told_with_rows_of_all_that_a_la
     assert told.subject == "country = 'IT'" and abs(told.rows - gone) <= 0.05 * ROWS * more
 
 
+def test_a_load_of_far_fewer_rows_than_ever_is_told_of_a_steady_writer_that_is_no_stream() -> None:
+    for is_steady, origin, told in (
+        (True, None, True),
+        (False, None, False),
+        (True, StreamOrigin("orders", None, None, None), False),
+    ):
+        habits = RowHabits()
+        for number in range(BATCHES):
+            some = batch(number) if is_steady or number % 7 else cut_to(batch(number), 300)
+            shown(habits, number, some, origin=origin)
+        found = shown(habits, BATCHES, cut_to(batch(BATCHES), 200), origin=origin)
+        assert [(each.kind, each.after) for each in found if each.kind is Measure.ADDED] == [
+            (Measure.ADDED, "200")
+        ] * told, (is_steady, origin)
+
+
+def cut_to(rows: Rows, num: int) -> Rows:
+    return {name: column[:num] for name, column in rows.items()}
+
+
 def test_what_drifts_grows_or_was_written_anew_is_no_finding() -> None:
     habits, rows = past(), batch(BATCHES)
-    rows["amount"] = rows["amount"] * 1.2
+    rows["amount"], rows["net"] = rows["amount"] * 1.2, rows["net"] * 1.2
     assert shown(habits, BATCHES, rows) == []
     anew = {name: column.copy() for name, column in rows.items()}
     assert shown(habits, BATCHES + 1, anew, gone=rows, operation="UPDATE") == []

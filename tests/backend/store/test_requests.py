@@ -13,7 +13,7 @@ from typing import Any, get_args
 import pytest
 import sqlalchemy as sa
 
-from backend.access import Actor
+from backend.access import Access, Actor
 from backend.errors import (
     IncidentNotFoundError,
     OverrideError,
@@ -247,6 +247,11 @@ ACTS: dict[str, dict[str, Act]] = {
     },
     "Jobs.submit": {f"{kind} job": partial(submitted, kind=kind) for kind in JobKind},
     "Jobs.cancel": {"cancel diff job": cancelled},
+    "ControlStore.admit": {
+        "look as": lambda store, *, actor, reason, now: store.admit(
+            Access(actor, DECLARATION.name, "look as", reason), now=now, outcome="reading only"
+        )
+    },
     "Pins.add": {"pin": lambda store, **who: store.pins.add(TABLE, 7, **who)},
     "Pins.remove": {"unpin": lambda store, **who: store.pins.remove(TABLE, 3, **who)},
     "Noticed.seen": {"seen": lambda store, **who: store.noticed.seen(NOTICE.uri, NOTICE.version, **who)},
@@ -355,7 +360,8 @@ def test_an_act_is_refused_done_and_audited_or_neither(
     (entry,) = [entry for entry in acted_on.audit_entries() if entry.actor == "ben"]
     assert (entry.action, entry.subject, entry.reason, entry.at) == (name, "silver_orders", "incident 7", NOW)
     after = content(store_url)
-    assert {table for table in after if after[table] != before[table]} > {"audit"}
+    changed = {table for table in after if after[table] != before[table]}
+    assert changed == {"audit"} if name == "look as" else changed > {"audit"}
 
 
 def test_the_audit_trail_says_with_what_and_whose_it_was(acted_on: ControlStore) -> None:
