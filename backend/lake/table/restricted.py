@@ -6,8 +6,9 @@ so that one that was renamed is the same; a restricted field closes its whole co
 
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
@@ -15,22 +16,20 @@ from backend.errors import RowsRefusedError
 from backend.lake.model import Hidden, Metadata
 from backend.lake.table.schema import physical_name, physical_names
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 _TAGS = ("catalog.table.classification", "classification")
 
 
 def hidden_values(table: str, states: Sequence[Metadata], words: Collection[str], who: str) -> Hidden | None:
     """What a table's states hide from whom no grant names it to, by the `words` of their tags; None: nothing."""
-    closed, physical, names = frozenset(map(_folded, words)), set[str](), dict[str, str]()
+    closed, physical = frozenset(map(_folded, words)), set[str]()
     for state in states:
         if _is_tagged(state.configuration, closed, _TAGS[:1]):
             return Hidden(table, is_all=True, who=who)
         physical |= _restricted_fields(state.schema_json, closed)
-        names |= physical_names(state)
-    shown = tuple(name for name, own in names.items() if own in physical)
-    return Hidden(table, is_all=False, who=who, physical=frozenset(physical), names=shown) if physical else None
+    if not physical:
+        return None
+    names = {name: None for state in states for name, own in physical_names(state).items() if own in physical}
+    return Hidden(table, is_all=False, who=who, physical=frozenset(physical), names=tuple(names))
 
 
 def hidden_columns(hidden: Hidden | None, metadata: Metadata) -> list[str]:
@@ -54,8 +53,8 @@ def refused(hidden: Hidden, columns: Iterable[str] = ()) -> RowsRefusedError:
     return RowsRefusedError(f"{what} restricted: {hidden.who}", hint=f"{hint}; ask them for more")
 
 
-def masked(reader: "pa.RecordBatchReader", names: Collection[str]) -> "pa.RecordBatchReader":
-    """Rows with nulls in these columns."""
+def masked(reader: Any, names: Collection[str]) -> Any:
+    """Rows (a `RecordBatchReader`) with nulls in these columns."""
     import pyarrow as pa
 
     schema = pa.schema([f.with_nullable(nullable=True) if f.name in names else f for f in reader.schema])
@@ -71,8 +70,9 @@ def masked(reader: "pa.RecordBatchReader", names: Collection[str]) -> "pa.Record
 @lru_cache(maxsize=256)
 def _restricted_fields(schema_json: str, words: frozenset[str]) -> frozenset[str]:
     """The outermost columns with a tag, or with one inside, by their names in files."""
-    fields = orjson.loads(schema_json)["fields"] if schema_json else []
-    return frozenset(physical_name(field) for field in fields if _holds_tag(field, words))
+    with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):  # no row of such a schema is read
+        return frozenset(physical_name(f) for f in orjson.loads(schema_json)["fields"] if _holds_tag(f, words))
+    return frozenset()
 
 
 def _holds_tag(node: Any, words: frozenset[str]) -> bool:

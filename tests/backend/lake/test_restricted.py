@@ -203,6 +203,18 @@ def test_a_tag_counts_in_any_case_and_form(tmp_path: Path, settings: Settings, t
         may_not.read_files(may_not.snapshot(may_not.find("silver/twin")))
 
 
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"fields": [1]}', '{"fields": [{"metadata": 3}]}']
+)
+def test_a_schema_that_cannot_be_read_stops_nothing(tmp_path: Path, settings: Settings, text: str) -> None:
+    log = builders.HandLog(tmp_path / "lake" / "silver" / "odd")
+    action = builders.metadata({"id": "long"})
+    action["metaData"]["schemaString"] = text
+    log.commit(builders.protocol(), action)
+    may_not = seen(Lake(settings), settings, "bob")
+    assert may_not.snapshot(may_not.find("silver/odd")).hidden is None
+
+
 def test_a_table_whose_latest_version_cannot_be_read_is_closed(tmp_path: Path, settings: Settings) -> None:
     log = tmp_path / "lake" / ORDERS / "_delta_log"
     (log / f"{1:020}.json").write_text("{ no json")
