@@ -203,9 +203,7 @@ def test_a_tag_counts_in_any_case_and_form(tmp_path: Path, settings: Settings, t
         may_not.read_files(may_not.snapshot(may_not.find("silver/twin")))
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"fields": [1]}', '{"fields": [{"metadata": 3}]}']
-)
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"fields": [1]}', '{"fields": [{"metadata": 3}]}'])
 def test_a_schema_that_cannot_be_read_stops_nothing(tmp_path: Path, settings: Settings, text: str) -> None:
     log = builders.HandLog(tmp_path / "lake" / "silver" / "odd")
     action = builders.metadata({"id": "long"})
