@@ -298,9 +298,7 @@ class AuthSettings(Section):
         Field(description="What the user of a terminal may do without a grant of their own. Unset: everything."),
     ] = None
 
-    restricted: Annotated[list[str], Field(description="Classifications whose rows need a grant by name.")] = [
-        "restricted"
-    ]
+    restricted: Annotated[list[str], Field(description="Tags whose rows need a grant by name.")] = ["restricted"]
 
     def actor(self, name: str, groups: Iterable[str] = (), *, of_terminal: bool = False) -> Actor:
         """Somebody who is known by this name and in these groups, with what they may do."""
