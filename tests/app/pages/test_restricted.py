@@ -159,7 +159,6 @@ def test_no_page_and_no_command_reads_the_lake_past_the_gate() -> None:
 def test_findings_and_expectations_say_no_value_and_can_be_marked_as_seen(by: By, store: ControlStore) -> None:
     """A finding of a restricted table, whose repair and condition hold values; an expectation with its examples."""
     now = datetime.now(UTC)
-    by("ann", "tables")
     ref = services.lake().find(PEOPLE)
     finding = Notice(
         ref.uri, PEOPLE, 1, Measure.HIGHEST, "salary", "10", "987,654", "salary < 987654", "WRITE by zzoe", now,
