@@ -4,7 +4,7 @@ Rule: what is read at a fixed version never changes, so it has no ttl. A failed 
 pickled here: the lake has caches of its own for logs and snapshots.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from app import services
+from app import services, viewer
 from app.services import once
 from app.ui.lake import LakeReader, LakeReading
 from backend.caches import LatestAnswer
 from backend.errors import LakehouseError
 from backend.expectations.model import Judgement, away
 from backend.expectations.model import not_as_expected as addresses_not_as_expected
+from backend.expectations.shown import as_shown
 from backend.health.attention import CalmList, grouped
 from backend.health.attention import attention as attention_items
 from backend.health.health import (
@@ -62,7 +63,10 @@ POLICIES_TTL_S = 10.0  # hosts look every fifteen seconds
 RECENT_TTL_S = 5.0  # rates over minutes change slowly
 WINDOWS_KEPT = 16  # of 360 points or fewer
 FIXED_ENTRIES = 64  # results at a fixed version: bounded by number, not by age
-BY_URI: dict[str | type[Any], Callable[[Any], Any]] = {TableRef: lambda ref: ref.uri}
+BY_URI: dict[str | type[Any], Callable[[Any], Any]] = {
+    TableRef: lambda ref: ref.uri,
+    Lake: lambda lake: str(lake.opened and sorted(lake.opened)),
+}
 # The lake's listing: `lake.refresh_s` of the settings.
 
 
@@ -102,14 +106,16 @@ def judged(reading: LakeReading) -> dict[str, JudgedTable]:
 
 def attention(reading: LakeReading | None, streams: StreamsReading) -> tuple[AttentionGroup, ...]:
     """What needs a person as these readings tell it, by cause and most urgent first: made once for all viewers."""
-    return _attention(reading, streams, noticed(streams))
+    return _attention(reading, streams, noticed(streams), viewer.lake())
 
 
-@lru_cache(1)
-def _attention(reading: LakeReading | None, streams: StreamsReading, found: NoticedSoFar) -> tuple[AttentionGroup, ...]:
-    tables = reading.tables if reading else ()
+@lru_cache(16)  # for viewers who may see the same
+def _attention(
+    reading: LakeReading | None, streams: StreamsReading, found: NoticedSoFar, lake: Lake
+) -> tuple[AttentionGroup, ...]:
+    tables, judged = reading.tables if reading else (), as_shown(streams.judgements, lake.hidden_at)
     items = attention_items(
-        tables, streams.streams, streams.hosts, judgements=streams.judgements, resting=streams.resting,
+        tables, streams.streams, streams.hosts, judgements=judged, resting=streams.resting,
         notices=found.notices, are_notices_current=found.is_current, webhook_error=streams.webhook_error,
         now=streams.read_at, settings=services.settings(),
     )  # fmt: skip
@@ -117,6 +123,11 @@ def _attention(reading: LakeReading | None, streams: StreamsReading, found: Noti
 
 
 _calm_list = once(CalmList)
+
+
+def judgements() -> tuple[Judgement, ...]:
+    """What hosts found of expectations, as this viewer is shown it."""
+    return as_shown(streams_reading().judgements, viewer.lake().hidden_at)
 
 
 def hosts_up(streams: StreamsReading) -> int:
@@ -131,7 +142,19 @@ def _living(streams: StreamsReading) -> list[HostHeartbeat]:
 
 def noticed(streams: StreamsReading, opened: str = "") -> NoticedSoFar:
     """What commits did that somebody has to look at, as hosts noticed it; where none lives, as it is found here, first
-    at the table whose page is `opened`."""
+    at the table whose page is `opened`. Without values that this viewer may not see."""
+    found = _noticed(streams, opened)
+    return replace(found, notices=as_shown(found.notices, viewer.lake().hidden_at))
+
+
+def kept(notices: Collection[Notice]) -> list[Notice]:
+    """What was noticed, whole, for an act on what this viewer is shown of it."""
+    found = _noticed(streams_reading(), "").notices
+    parts = zip(found, as_shown(found, viewer.lake().hidden_at), strict=True)
+    return [whole for whole, part in parts if part in notices]
+
+
+def _noticed(streams: StreamsReading, opened: str) -> NoticedSoFar:
     if hosts := _living(streams):
         seen, found = max(((host.tables_looked_at, host.tables_found) for host in hosts), key=lambda each: each[1])
         return NoticedSoFar(streams.notices, seen, found, found, is_current=seen == found, by_host=True)
@@ -180,12 +203,12 @@ def streams_reading() -> StreamsReading:
 def silent_judgements() -> list[Judgement]:
     """What no living host keeps up any more."""
     reading, stale_s = streams_reading(), services.settings().host.heartbeat_stale_s
-    return away(reading.judgements, reading.hosts, now=services.now(), stale_s=stale_s)
+    return away(judgements(), reading.hosts, now=services.now(), stale_s=stale_s)
 
 
 def not_as_expected() -> frozenset[str]:
     """Addresses of tables with an expectation that is not met."""
-    return addresses_not_as_expected(streams_reading().judgements, silent_judgements())
+    return addresses_not_as_expected(judgements(), silent_judgements())
 
 
 def known_streams() -> StreamsReading | None:
@@ -285,13 +308,13 @@ def pinned_conf(name: str) -> Mapping[str, str]:
 
 @st.cache_data(
     show_spinner="Counting what it would do …", ttl=PREFLIGHT_TTL_S, max_entries=FIXED_ENTRIES,
-    hash_funcs={TableAct: TableAct.text},
+    hash_funcs={TableAct: TableAct.text, **BY_URI},
 )  # fmt: skip
-def act_preview(act: TableAct) -> ActPreview:
-    """What an act on a table would do; raises `LakehouseError`."""
+def act_preview(lake: Lake, act: TableAct) -> ActPreview:
+    """What an act on a table would do, with rows as a lake shows them; raises `LakehouseError`."""
     from backend.maintenance import plan
 
-    settings, lake, store = services.settings(), services.lake(), services.existing_store()
+    settings, store = services.settings(), services.existing_store()
     return plan.load_preview(settings, lake, store, act.uri, act.arguments, now=services.now())
 
 
@@ -319,7 +342,7 @@ def forget_streams() -> None:
 
 # A snapshot is too big to hash.
 BY_VERSION: dict[str | type[Any], Callable[[Any], Any]] = {
-    Snapshot: lambda snapshot: f"{snapshot.ref.uri}|{snapshot.metadata.id}|{snapshot.version}"
+    Snapshot: lambda snapshot: f"{snapshot.ref.uri}|{snapshot.metadata.id}|{snapshot.version}|{snapshot.hidden}"
 }
 
 

@@ -65,6 +65,16 @@ def lake() -> "Lake":
     return Lake(settings(), named_versions)
 
 
+def own_lake() -> "Lake":
+    """The lake as who runs this process may see it."""
+    return lake().seen_by(actor())
+
+
+def public_lake() -> "Lake":
+    """The lake as somebody without a grant sees it: for what everybody reads."""
+    return lake().seen_by(settings().auth.actor(""))
+
+
 def named_versions(ref: "TableRef") -> dict[str, int]:
     """The table's versions that are pinned under a name; raises `StoreError`."""
     store = existing_store()
@@ -87,11 +97,11 @@ def existing_store() -> "ControlStore | None":
     return store()
 
 
-def world(actor: Actor | None = None) -> "World":
-    """What a query may ask, as it is now; `actor`: who asks, None for nobody."""
+def world(seen: "Lake", actor: Actor | None = None) -> "World":
+    """What a query may ask of a lake as somebody sees it, as it is now; `actor`: who asks, None for nobody."""
     from backend.query.views import World
 
-    return World(lake(), existing_store(), now(), settings(), actor)
+    return World(seen, existing_store(), now(), settings(), actor)
 
 
 def access_problems() -> list[str]:

@@ -18,6 +18,7 @@ from backend.access import LOOK_AS, Actor, is_loopback, permission
 from backend.errors import LoginRefusedError, StoreError
 from backend.format import zone_of
 from backend.jobs.model import why_no_host
+from backend.lake.lake import Lake
 from backend.settings import UiSettings
 from backend.times import Clock
 
@@ -99,6 +100,12 @@ def why_no_login() -> str | None:
     except (LoginRefusedError, StoreError) as exc:
         return exc.message
     return None
+
+
+def lake() -> Lake:
+    """The lake as this viewer may see it, through another's eyes as well; asked in the run of a page alone, since
+    threads do not know who looks."""
+    return services.lake().seen_by(own_actor(), actor())
 
 
 def look_as(name: str = "", groups: Sequence[str] = ()) -> None:

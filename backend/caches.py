@@ -10,18 +10,19 @@ until its place is needed; what people or hosts change is read again. Pages have
 | commits and their times; their file actions | version | 20,000; 400,000 files a table | `lake.log.commit_info` |
 | states, checksums; columns of checkpoints | version; checkpoint | 24, 24; 2 a table | `lake.log.log` |
 | whether readers mistake files of an object store | version | 256 | `lake.rows.rows` |
-| differences, and what the log tells of them | question | 64; without rows 30 s | `changes.cache` |
+| differences, and what the log tells of them | question, what is hidden | 64; without rows 30 s | `changes.cache` |
 | questions to hosts, with the differences that they found | question | 32 | `changes.host_job` |
 | counts of a condition | file | 1,000,000 | `search.condition` |
-| results of searches | question and versions | 256 | `search.search` |
+| results of searches | question, versions, what is hidden | 256 | `search.search` |
 | what writers of a table always did | table | 256 | `search.notices` |
-| numbers; profiles | version and question | 20,000; 1,000 | `sql.numbers` |
+| numbers; profiles | version, question, what is hidden | 20,000; 1,000 | `sql.numbers` |
 | columns that suggestions are made of | version | 1,000 | `search.suggest` |
-| rows of tiles | statement | 100, until a table that they read moves | `query.tiles` |
+| rows of tiles | statement, for who may see the same | 100, until a table that they read moves | `query.tiles` |
 | what was read of the store | its reader | until somebody writes, or a few seconds | `store.notices` |
 | streams that hosts can run | their names' digest | 100 | `store.leases` |
 | newest batches, what waits; batches of the graph's window | stream | until others come; 5 min | `streams.status` |
 | what waits for streams of which no host tells | stream | 5 s | `streams.backlog` |
+| lakes as people see them; what is hidden of a table | tables with grants; address | 64; 256, 2 s | `lake.lake` |
 | cards, on disk | roots and settings | 8 files, each of all tables | `lake.cards` |
 | timelines; keys that were given, on disk | table | 2,000; 1,000 files | `lake.history.timeline`, `changes.key` |
 

@@ -109,6 +109,12 @@ class PathRefusedError(TableError):
     exit_code = 4
 
 
+class RowsRefusedError(TableError):
+    """The values of a table, or of some of its columns, are restricted, and no grant names the table to who asks."""
+
+    exit_code = 4
+
+
 class StorageError(LakehouseError):
     """The disk or object store did not answer as expected (permission, time-out, network)."""
 

@@ -332,6 +332,8 @@ class AuthSettings(Section):
         Field(description="What the user of a terminal may do without a grant of their own. Unset: everything."),
     ] = None
 
+    restricted: Annotated[list[str], Field(description="Tags whose rows need a grant by name.")] = ["restricted"]
+
     @model_validator(mode="after")
     def _login_is_whole(self) -> "AuthSettings":
         addresses = [provider.metadata_url for provider in self.providers.values()]

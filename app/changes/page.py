@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import lru_cache
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -19,7 +20,6 @@ from app.changes import text, view
 from app.changes.rows import changed_rows
 from app.errors import boundary, show
 from app.host_answer import HostQuestion
-from app.services import once
 from app.ui import lists, work
 from app.ui.export import exact_rows
 from app.ui.figures import chart, key_figures, state_mark
@@ -40,6 +40,7 @@ from backend.errors import DiffError, LakehouseError
 from backend.format import bytes_text, cut, things, utc_text
 from backend.health.attention import finding_text, most_hurt, severity_of_notice
 from backend.lake.history.history import example_condition, predicate_text, resolve_version
+from backend.lake.lake import MOST_VIEWS, Lake
 from backend.lake.model import Commit, TableCard
 from backend.lake.table.schema import column_names
 from backend.maintenance.model import Repair
@@ -102,12 +103,12 @@ def _versions(opened: OpenTable, against: OpenTable | None, newest: Mapping[str,
         if not against:
             swapped = {state.FROM: texts[1], state.TO: texts[0]}
             st.button("Swap", icon=":material/swap_horiz:", key="swap", on_click=state.set_params, args=(swapped,))
-    lake, clock = services.lake(), viewer.clock()
+    lake, clock = viewer.lake(), viewer.clock()
     return resolve_version(lake, opened.ref, texts[0], clock), resolve_version(lake, second.ref, texts[1], clock)
 
 
 def _newest(opened: OpenTable) -> dict[str, Commit]:
-    return {str(each.version): each for each in services.lake().history(opened.ref, limit=CHOICES)}
+    return {str(each.version): each for each in viewer.lake().history(opened.ref, limit=CHOICES)}
 
 
 def _offer_others(latest: int, newest: Sequence[Commit]) -> None:
@@ -225,10 +226,10 @@ def _look_in(question: Question, diff: VersionDiff) -> None:
     if chosen is None:
         return
     asked, differences = replace(question, look_in=cards[chosen].ref, row_limit=0, on_host=False), cache.differences()
-    found = differences.known(asked)
+    found = differences.known(viewer.lake(), asked)
     if found is None and work.is_asked(asked, at_once=True):
         with boundary():  # the rest of the page needs none of it
-            run = work.run(lambda: differences.over(services.lake(), asked), key="look_in", tell=text.progress_text)
+            run = work.run(lambda: differences.over(viewer.lake(), asked), key="look_in", tell=text.progress_text)
             found = run.result if run else None
     if found is None:
         st.button("Look there", key="look", icon=":material/search:", on_click=work.ask, args=(asked,))
@@ -238,15 +239,15 @@ def _look_in(question: Question, diff: VersionDiff) -> None:
         st.markdown("\n".join(f"- {markdown_safe(line)}" for line in looked_in(found.explanation.look_in)))
 
 
-@once
-def diff_jobs() -> DiffJobs:
+@lru_cache(MOST_VIEWS)
+def diff_jobs(lake: Lake) -> DiffJobs:
     """Differences that stream hosts find."""
-    return DiffJobs(services.settings(), services.lake())
+    return DiffJobs(services.settings(), lake)
 
 
 def _host_question(question: Question) -> HostQuestion[VersionDiff]:
     """Raises `DiffError` for what a host cannot compare."""
-    jobs = diff_jobs()
+    jobs = diff_jobs(viewer.lake())
     wanted = jobs.request(question, actor=viewer.actor(), reason="asked for on the Changes page")
     return HostQuestion(wanted, "compare", lambda job: jobs.answer(question, job))
 
@@ -254,12 +255,12 @@ def _host_question(question: Question) -> HostQuestion[VersionDiff]:
 def _known_here(question: Question, part: LogPart) -> VersionDiff | None:
     """The answer, where it is there or comes soon. Where it was asked for, it is computed while the page is drawn."""
     differences = cache.differences()
-    diff = differences.known(question)
+    diff = differences.known(viewer.lake(), question)
     if diff is None and work.is_asked(question, at_once=part.is_small):
-        if (diff := differences.soon(services.lake(), question, SOON_S)) is not None:
+        if (diff := differences.soon(viewer.lake(), question, SOON_S)) is not None:
             work.cancel()
     elif diff is None:
-        differences.abandon(question)  # Cancel, not a page that reruns
+        differences.abandon(viewer.lake(), question)  # Cancel, not a page that reruns
     return diff
 
 
@@ -283,7 +284,7 @@ def _compare(question: Question, slot: DeltaGenerator) -> None:
     failed.pop(question, None)
     try:
         with slot:
-            last = work.run(lambda: differences.over(services.lake(), question), key="diff", tell=text.progress_text)
+            last = work.run(lambda: differences.over(viewer.lake(), question), key="diff", tell=text.progress_text)
     except LakehouseError as exc:
         failed[question] = exc  # told where it is offered anew, not below a bar that stands still
         st.rerun()
@@ -413,7 +414,8 @@ def _feed(diff: VersionDiff) -> None:
     if question.against or low == high:
         st.info("**The change feed is one table's, between two versions.**", icon=":material/rss_feed:")
         return
-    feed = _first_of_feed(question, PAGE_ROWS)
+    lake = viewer.lake()
+    feed = _first_of_feed(question, PAGE_ROWS, lake, repr(lake.hidden(question.ref)))
     some = "The first" if feed.truncated else "All"
     st.caption(f"{some} {things(feed.rows.num_rows, 'row')} of v{low + 1} to v{high}, as they were recorded.")
     exact_rows(feed.rows, key="feed", alt="Rows of the change feed")
@@ -496,7 +498,7 @@ def _other_table(opened: OpenTable) -> OpenTable | None:
     name = state.get_str(state.AGAINST)
     if not name or name == opened.ref.name:
         return None
-    lake = services.lake()
+    lake = viewer.lake()
     ref = lake.find(name)
     return OpenTable(ref, lake.snapshot(ref), lake.latest_version(ref))
 
@@ -603,7 +605,7 @@ def _asked(
         across_replace=bool(st.session_state.get(state.ACROSS_REPLACE)),
         table_ids=tuple(each.snapshot.metadata.id for each in (opened, against) if each),
     )
-    lake, differences, part = services.lake(), cache.differences(), None
+    lake, differences, part = viewer.lake(), cache.differences(), None
     try:
         part = differences.log_part(lake, question)
     finally:
@@ -621,7 +623,8 @@ def _asked(
 @st.cache_resource(
     show_spinner="Reading the change feed …", max_entries=cache.FIXED_ENTRIES, hash_funcs={Question: repr}
 )
-def _first_of_feed(question: Question, limit: int) -> FeedRows:
+def _first_of_feed(question: Question, limit: int, _lake: Lake, hidden: str) -> FeedRows:
     """The first rows of the change feed between its versions; raises `DiffError` where it does not cover them."""
+    del hidden  # a part of the key alone
     low, high = sorted((question.from_version, question.to_version))
-    return feed_rows(services.lake(), question.ref, (low, high), limit=limit)
+    return feed_rows(_lake, question.ref, (low, high), limit=limit)

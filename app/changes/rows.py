@@ -13,7 +13,7 @@ from functools import partial
 import orjson
 import streamlit as st
 
-from app import cache, services, state
+from app import cache, state, viewer
 from app.changes import text
 from app.changes.view import build_row_table, build_step_table, cell_columns, style
 from app.errors import boundary
@@ -23,6 +23,7 @@ from backend.changes.answer import diff as compare
 from backend.changes.changed_rows import ChangedBatches, exported, file_of
 from backend.changes.model import DiffMethod, RowChange, RowKind, SetApart, VersionDiff
 from backend.format import UNKNOWN, count_text, things
+from backend.lake.lake import Lake
 from backend.search.key_history import Key, KeyHistory, KeyProgress, key_history, whole_life
 from backend.sql.export import FORMATS, Format
 from backend.sql.values import json_value
@@ -99,7 +100,7 @@ def _exports(diff: VersionDiff) -> None:
         for form in (FORMATS["csv"], FORMATS["json"], FORMATS["parquet"]):
             st.download_button(
                 form.label,
-                data=partial(every_row if is_whole else exported, diff, form),
+                data=partial(every_row, viewer.lake(), diff, form) if is_whole else partial(exported, diff, form),
                 file_name=f"{text.file_stem(diff)}.{form.suffix}",
                 mime=form.media_type,
                 key=f"export_{form.suffix}",
@@ -112,7 +113,7 @@ def _exports(diff: VersionDiff) -> None:
             st.caption(f"All of them: {markdown_safe(f'`{command}`')}")
 
 
-def every_row(diff: VersionDiff, form: Format) -> bytes:
+def every_row(lake: Lake, diff: VersionDiff, form: Format) -> bytes:
     """The file of all changed rows, which are compared anew where the answer holds the first ones alone."""
     if not diff.changes.truncated:
         return exported(diff, form)
@@ -121,7 +122,7 @@ def every_row(diff: VersionDiff, form: Format) -> bytes:
     def take(changed: ChangedBatches) -> None:
         pieces[:] = [piece for _, piece in file_of(changed, form)]
 
-    compare(services.lake(), replace(diff.question, row_limit=0), take=take)
+    compare(lake, replace(diff.question, row_limit=0), take=take)
     return b"".join(pieces)
 
 
@@ -175,7 +176,7 @@ def _versions(diff: VersionDiff) -> Versions:
     if not state.get_str(state.LIFE):
         ends = (diff.question.from_version, diff.question.to_version)
         return min(ends), max(ends)
-    lake, ref = services.lake(), diff.question.ref
+    lake, ref = viewer.lake(), diff.question.ref
     return min((first for first, _ in lake.versions(ref)), default=0), lake.latest_version(ref)
 
 
@@ -184,7 +185,7 @@ def _answer(diff: VersionDiff, key: Key, versions: Versions) -> None:
     histories: dict[tuple[object, ...], KeyHistory] = st.session_state.setdefault("_key_histories", {})
     if work.is_asked(asked, at_once=asked not in histories and _is_small(diff, versions)):
         ask = whole_life if state.get_str(state.LIFE) else key_history
-        last = work.run(lambda: ask(services.lake(), diff.question.ref, versions, key), key="key", tell=_progress)
+        last = work.run(lambda: ask(viewer.lake(), diff.question.ref, versions, key), key="key", tell=_progress)
         if last and last.result is not None:
             histories.clear()
             histories[asked] = last.result
@@ -196,9 +197,7 @@ def _answer(diff: VersionDiff, key: Key, versions: Versions) -> None:
 
 def _is_small(diff: VersionDiff, versions: Versions) -> bool:
     low, high = versions
-    return (
-        high - low <= _SMALL_VERSIONS and services.lake().snapshot(diff.question.ref, high).size_bytes <= _SMALL_BYTES
-    )
+    return high - low <= _SMALL_VERSIONS and viewer.lake().snapshot(diff.question.ref, high).size_bytes <= _SMALL_BYTES
 
 
 def _show(diff: VersionDiff, history: KeyHistory) -> None:
@@ -206,7 +205,7 @@ def _show(diff: VersionDiff, history: KeyHistory) -> None:
         if repeated := text.repeated_texts(history.steps):
             st.warning(" ".join(sentence(each) for each in repeated), icon=":material/content_copy:")
         seen = [step.version for step in history.steps]
-        read = services.lake().history(diff.question.ref, starting_version=min(seen), ending_version=max(seen))
+        read = viewer.lake().history(diff.question.ref, starting_version=min(seen), ending_version=max(seen))
         commits = {commit.version: commit for commit in read}
         table = build_step_table(diff, history.steps, commits, cache.stream_names())
         st.dataframe(style(table), hide_index=True, key="key_steps", placeholder=UNKNOWN, alt="Steps of one key")

@@ -89,7 +89,7 @@ def _act(*, typed: bool = True) -> Callable[[Callable[..., Arguments]], Callable
 
 
 def _planned(name: str, arguments: Arguments) -> ActPreview:
-    settings, lake, store = services.settings(), services.lake(), services.existing_store()
+    settings, lake, store = services.settings(), services.own_lake(), services.existing_store()
     return load_preview(settings, lake, store, name, arguments, now=services.now())
 
 
@@ -216,7 +216,7 @@ def repair(
         hint = "--set COLUMN=SQL, --from-version V, --from-table T, --of-commit V, or --delete alone"
         raise QueryError("choose one thing to do with the rows", hint=hint)
     number = None if from_version is None else _version(from_table or name, from_version)
-    source = from_table and services.lake().find(from_table).uri
+    source = from_table and services.own_lake().find(from_table).uri
     commit = None if of_commit is None else _version(name, of_commit)
     return Repair(where, parse_repairs(values or ()), number, source, stop_writers, commit)
 

@@ -178,7 +178,7 @@ def changes(
 
 
 def _answer(question: Question, take: Take | None) -> VersionDiff:
-    settings, lake = services.settings(), services.lake()
+    settings, lake = services.settings(), services.own_lake()
     if question.on_host:
         jobs = DiffJobs(settings, lake)
         if (answer := jobs.without_rows(question)) is not None:

@@ -28,6 +28,7 @@ from backend.expectations.model import (
     judged_text,
     standing,
 )
+from backend.expectations.shown import as_shown
 from backend.format import ago, duration_text, things
 from backend.search.condition import check_condition
 
@@ -36,7 +37,8 @@ _BROKEN = 1
 
 def expectations(name: OneOrAll = None, as_json: AsJson = False) -> int:
     """All of them, or those on one table; 1 where one is broken."""
-    lake, (judgements, hosts) = services.lake(), judgements_and_hosts()
+    lake, (found, hosts) = services.own_lake(), judgements_and_hosts()
+    judgements = list(as_shown(found, lake.hidden_at))
     if name is not None:
         ref = lake.find(name)
         judgements = [judgement for judgement in judgements if judgement.expectation.uri == ref.uri]

@@ -92,7 +92,9 @@ def _print_all(*, as_json: bool) -> None:
     streams, settings, store = streams_and_hosts(BacklogLooks())[0], services.settings(), services.existing_store()
     cards, tables = _read(query_names(streams))
     if store:
-        items = load_attention(settings, store, cards, streams, now=services.now())
+        items = load_attention(
+            settings, store, cards, streams, hidden_at=services.own_lake().hidden_at, now=services.now()
+        )
     else:
         items = attention(cards, (), (), now=services.now(), settings=settings)
     groups = grouped(items)
@@ -121,7 +123,7 @@ def _print_all(*, as_json: bool) -> None:
 def _read(names: Mapping[str, str]) -> tuple[list[Table], list[TableHealth]]:
     """Every table, and the health of those that can be read, in the order of their names. A table is judged while what
     its card was read from is at hand."""
-    lake = services.lake()
+    lake = services.own_lake()
     listing = lake.found()
     cards, healths = dict[str, Table](), dict[str, TableHealth]()
     with status_line() as update:
@@ -137,7 +139,7 @@ def _read(names: Mapping[str, str]) -> tuple[list[Table], list[TableHealth]]:
 
 def _readable(card: TableCard, names: Mapping[str, str]) -> TableHealth | None:
     """None for a table that broke after its card was read; the next look shows it as unreadable."""
-    lake, rules = services.lake(), services.settings().health
+    lake, rules = services.own_lake(), services.settings().health
     try:
         with lake.at_one_moment(card.ref):
             return table_health(lake, card.ref, now=services.now(), settings=rules, stream_names=names)
@@ -151,7 +153,7 @@ def policies(as_json: AsJson = False) -> None:
     from backend.maintenance.policies import PolicyPlans  # with every act, which nothing else here needs
 
     settings, now = services.settings(), services.now()
-    plans = PolicyPlans(settings, services.lake()).plans(services.existing_store(), now=now)
+    plans = PolicyPlans(settings, services.own_lake()).plans(services.existing_store(), now=now)
     if as_json:
         print_json([PLAN(plan) for plan in plans])
         return
@@ -167,7 +169,7 @@ def notices(
     elsewhere: Annotated[bool, typer.Option("--elsewhere", help="And the rows of other tables that carry it.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    lake, moment = services.lake(), parse_time(since, services.clock())
+    lake, moment = services.own_lake(), parse_time(since, services.clock())
     looks, found = _looks(lake), list[Notice]()
     for ref in lake.tables() if name is None else [opened(name)[1]]:
         try:
@@ -207,7 +209,7 @@ def seen(
     found = notices_at(lake, ref, version)
     for notice in store.noticed.seen(
         ref.uri, version, lambda notice: finding.lower() in notice_text(notice).lower(), actor=services.actor(),
-        reason=reason, now=now, told=found,
+        reason=reason, now=now, told=found, hidden_at=services.public_lake().hidden_at,
     ):  # fmt: skip
         say(f"Told no more: {notice_text(notice)}.")
 

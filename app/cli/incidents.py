@@ -26,7 +26,7 @@ def incident(
     as_markdown: Annotated[bool, typer.Option("--md", help="Of show: for the incident channel.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    lake, actor, now = services.lake(), services.actor(), services.now()
+    lake, actor, now = services.own_lake(), services.actor(), services.now()
     number = int(subject) if subject.isdecimal() else 0
     match what:
         case "list":
@@ -49,7 +49,7 @@ def incident(
             ref = lake.find(subject)
             bad = resolve_version(lake, ref, more, services.clock())
             notices = notices_at(lake, ref, bad)
-            cause, table = proposed(lake, ref, bad - 1 if bad else None, bad, notices, now)
+            cause, table = proposed(services.public_lake(), ref, bad - 1 if bad else None, bad, notices, now)
             made = services.store().incidents.act(
                 "add to incident" if into else "open incident", reason, number=into, title=title or cause,
                 table=table, notices=notices, pins=pins, actor=actor, now=now,

@@ -51,7 +51,7 @@ _SNAPSHOT = only(
 
 
 def opened(name: str) -> tuple[Lake, TableRef]:
-    lake = services.lake()
+    lake = services.own_lake()
     return lake, lake.find(name)
 
 
@@ -63,7 +63,7 @@ def at_version(name: str, version: str | None) -> Snapshot:
 def tables(as_json: AsJson = False) -> None:
     from app.ui.lake import table_columns  # with what judges small files
 
-    cards = services.lake().cards()
+    cards = services.own_lake().cards()
     if as_json:
         print_json(cards, SHAPES)
         return
@@ -82,7 +82,7 @@ def find(
     as_json: AsJson = False,
 ) -> None:
     typed = " ".join(words)
-    hits = LakeFinder().find(services.lake().cards(), typed)
+    hits = LakeFinder().find(services.own_lake().cards(), typed)
     if as_json:
         print_json(
             [
@@ -139,7 +139,7 @@ def files(name: TableName, at: At = None, as_json: AsJson = False) -> None:
     from backend.lake.files.file_sizes import distribute
 
     snapshot = at_version(name, at)
-    rule, target = services.settings().health, services.lake().target_bytes(snapshot)
+    rule, target = services.settings().health, services.own_lake().target_bytes(snapshot)
     sizes = distribute(snapshot, target, ratio=rule.small_file_ratio, min_files=rule.min_files)
     if as_json:
         print_json({"version": snapshot.version} | _FILES(sizes), SHAPES)

@@ -61,7 +61,7 @@ def answer(asked: AskedQuery, *, dry_run: bool, process: "subprocess.Popen[bytes
     if process is not None:
         open_ahead()
     settings = services.settings()
-    world = services.world(services.actor())
+    world = services.world(services.own_lake(), services.actor())
     tool = next((tool for tool in TOOLS if tool.lower() == asked.form), None)
     limit = asked.limit if asked.limit is not None or tool else None if asked.form == "csv" else MOST_ROWS
     most_rows = None if limit is None else limit + (tool is None)

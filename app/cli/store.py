@@ -54,7 +54,7 @@ class BacklogLooks:
     def read(self) -> "Callable[..., Backlog]":
         from backend.streams.backlog import BacklogReader
 
-        return BacklogReader(services.settings(), services.lake()).read
+        return BacklogReader(services.settings(), services.own_lake()).read
 
 
 def streams_and_hosts(backlogs: "Backlogs | None" = None) -> "tuple[list[StreamStatus], list[HostHeartbeat]]":

@@ -215,7 +215,8 @@ def reset(
 ) -> int:
     if bool(begin) is not (level in (None, "from")):
         raise SettingsError("say --from WHERE, or --level reprocess, full or undo", hint="`weir reset --help`")
-    wanted, settings, lake, store = ResetLevel(level or "from"), services.settings(), services.lake(), required_store()
+    wanted, settings, store = ResetLevel(level or "from"), services.settings(), required_store()
+    lake = services.own_lake()
     statuses, _ = streams_and_hosts()
     declared = next((status.declaration for status in statuses if status.declaration.name == name), None)
     starts = parse_starts(lake, declared, begin, services.clock()) if declared and begin else {}
@@ -257,7 +258,7 @@ def requeue(
 ) -> int:
     store = required_store()
     status = stream_named(name, streams_and_hosts()[0])
-    request = load_request(services.lake(), status.declaration, where, repair or ())
+    request = load_request(services.own_lake(), status.declaration, where, repair or ())
     refused, is_preview = why_not(status), dry_run or confirm != name
     if refused and not dry_run:
         raise StreamRefusedError(f"no row of {name} is requeued: {refused}")
@@ -306,7 +307,7 @@ def preflight(name: StreamName, as_json: AsJson = False) -> int:
 
 def _preflight(store: "ControlStore", name: str) -> Preflight:
     """Raises `StreamNotFoundError` or `StoreError`."""
-    return load_preflight(services.settings(), services.lake(), store, name, now=store.now())
+    return load_preflight(services.settings(), services.own_lake(), store, name, now=store.now())
 
 
 def _say_checks(checks: Iterable[Check]) -> None:

@@ -258,7 +258,7 @@ def latency(as_json: AsJson = False) -> None:
 
     latencies, store = [], services.existing_store()
     if store is not None:
-        statuses, reader = streams_and_hosts()[0], BacklogReader(services.settings(), services.lake())
+        statuses, reader = streams_and_hosts()[0], BacklogReader(services.settings(), services.own_lake())
         latencies = pipeline_latencies(statuses, read_trails(store, reader, statuses, now=store.now()))
     if as_json:
         print_json([document(LATENCIES, latency) | {"unknown": latency[1].unknown} for latency in latencies])

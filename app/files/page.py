@@ -65,7 +65,7 @@ def files(opened: OpenTable) -> None:
 def _counted(opened: OpenTable) -> FileDistribution:
     """The distribution of the version, exact; where the writer's checksum says otherwise, the page says so."""
     version, distribution = opened.snapshot.version, cache.distribution(opened.snapshot)
-    checksum = services.lake().checksum(opened.ref, version)
+    checksum = viewer.lake().checksum(opened.ref, version)
     if checksum and checksum.buckets and (words := view.disagreement(checksum, distribution, version)):
         st.warning(markdown_safe(words), icon=":material/warning:")
     return distribution
@@ -146,7 +146,7 @@ def _first_page() -> None:
 def _clustering(opened: OpenTable) -> None:
     """How many files a look-up of one value reads, for a column of the viewer's choice."""
     snapshot = opened.snapshot
-    commits = services.lake().history(opened.ref, limit=CLUSTERING_COMMITS, ending_version=snapshot.version)
+    commits = viewer.lake().history(opened.ref, limit=CLUSTERING_COMMITS, ending_version=snapshot.version)
     preferred = clustering_columns(commits)
     columns = sorted_first(snapshot, preferred)
     if not columns:
@@ -215,7 +215,7 @@ def _one(snapshot: Snapshot, path: str) -> None:
                 on_click=state.set_params,
                 args=({state.FILE: None},),
             )
-        footer = services.lake().footer(snapshot, path)
+        footer = viewer.lake().footer(snapshot, path)
         figures.key_figures(view.footer_figures(footer), key="one_file_figures")
         st.markdown(markdown_safe(view.footer_sentence(footer)))
         columns, alt = view.footer_columns(footer), "Columns of the file, the largest first"

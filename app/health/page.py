@@ -19,6 +19,7 @@ from app.ui.view.words import markdown_safe
 from app.ui.work import spinner
 from backend.health.health import table_health as judge_table
 from backend.health.model import Offender, TableHealth
+from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from backend.maintenance.model import Optimize, Vacuum
 
@@ -33,9 +34,9 @@ def table_health(opened: OpenTable) -> None:
 
 def _table(ref: TableRef) -> None:
     """Recommendations, figures, trend, offenders, log."""
-    now, snapshot = services.now(), services.lake().snapshot(ref)
+    now, snapshot = services.now(), viewer.lake().snapshot(ref)
     with spinner("Reading the history …", of=f"health {ref.uri}"):
-        health = _judged(ref, snapshot.version)
+        health = _judged(viewer.lake(), ref, snapshot.version)
     streams, evidence = cache.stream_names(), health.evidence
     for number, item in enumerate(health.recommendations):
         finding, next_step = (
@@ -74,7 +75,7 @@ def _offenders(offenders: Sequence[Offender], streams: Mapping[str, str]) -> Non
 
 
 @st.cache_data(show_spinner=False, ttl=HEALTH_TTL_S, max_entries=512, hash_funcs=cache.BY_URI)
-def _judged(ref: TableRef, version: int) -> TableHealth:
+def _judged(lake: Lake, ref: TableRef, version: int) -> TableHealth:
     """The health of a table whose latest version is `version`; its ages are at most `HEALTH_TTL_S` old."""
     del version  # a part of the key alone
-    return judge_table(services.lake(), ref, now=services.now(), settings=services.settings().health)
+    return judge_table(lake, ref, now=services.now(), settings=services.settings().health)

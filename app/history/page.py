@@ -57,9 +57,9 @@ def history(opened: OpenTable) -> None:
 
 def commits_alone(ref: TableRef) -> None:
     """The commits of a table whose state cannot be read."""
-    latest = services.lake().latest_version(ref)
+    latest = viewer.lake().latest_version(ref)
     st.caption("Its history can still be read:")
-    if staged := services.lake().staged_versions(ref):
+    if staged := viewer.lake().staged_versions(ref):
         st.info(staged_sentence(staged), icon=":material/pending:")
     _commits(ref, latest)
 
@@ -71,7 +71,7 @@ def _chart(opened: OpenTable) -> None:
     )
     slot = st.container(height=HEIGHT_PX, border=False)  # the list below keeps its place
     with slot, spinner("Reading every version …", of=f"timeline {opened.ref.uri}"):
-        timeline = services.lake().timeline(opened.ref)
+        timeline = viewer.lake().timeline(opened.ref)
     name = chosen or "Rows"
     jumps = tuple(unusual_jumps(timeline.totals)) if name == "Rows" else ()
     points, series = table_points(timeline.totals, TABLE_NUMBERS[name]), TABLE_SERIES[TABLE_NUMBERS[name]]
@@ -99,7 +99,7 @@ def _commits(ref: TableRef, latest: int) -> None:
     """The list a page at a time, what the chosen commits lead to, and one in full. Needs the log alone: a table whose
     state cannot be read still has its history."""
     streams, chosen = cache.stream_names(), chosen_versions()
-    spans = services.lake().versions(ref)
+    spans = viewer.lake().versions(ref)
     first = spans[0][0] if spans else 0  # where no version can be reconstructed, all that are there
     above = st.container(key="commit_list")
     with above:
@@ -111,7 +111,7 @@ def _commits(ref: TableRef, latest: int) -> None:
     if filtering:
         commits = fitting[start : start + PAGE_ROWS]
     else:  # one page of all commits: nothing else of the log is read
-        commits = run = services.lake().history(ref, limit=PAGE_ROWS, ending_version=latest - start)
+        commits = run = viewer.lake().history(ref, limit=PAGE_ROWS, ending_version=latest - start)
     with above:
         if commits:
             words = markdown_safe(f"{view.history_sentence(commits, total)}.")
@@ -123,7 +123,7 @@ def _commits(ref: TableRef, latest: int) -> None:
             st.info("**No commit is left in the log.**", icon=":material/history:")
         _chosen_bar(ref, chosen, streams)
         if commits:
-            changes = load_metadata_changes(services.lake(), ref, run)
+            changes = load_metadata_changes(viewer.lake(), ref, run)
             _list(commits, commit_columns(services.now(), streams, changes), dimmed=dimmed)
     if len(chosen) == 1:
         with errors.boundary():
@@ -177,7 +177,7 @@ def _filtered(
     row = st.container(horizontal=True, vertical_alignment="bottom", key="history_filters")
     with row:
         since, until = _times()
-    newest = latest if until is None else services.lake().version_at(ref, until)
+    newest = latest if until is None else viewer.lake().version_at(ref, until)
     look, total = LookBack((), is_whole=True), 0
     if newest is not None and newest >= first:
         total = newest - first + 1
@@ -188,7 +188,7 @@ def _filtered(
             if number < min(most, total):
                 bar.progress(number / most, f"Looked at {number:,} of {most:,} commits …")
 
-        look = look_back(services.lake(), ref, newest=newest, most=most, since=since, progress=progress)
+        look = look_back(viewer.lake(), ref, newest=newest, most=most, since=since, progress=progress)
         bar.empty()
     offered = choices(look.looked_at, streams)
     with row:
@@ -295,7 +295,7 @@ def _detail(ref: TableRef, version: int) -> None:
         st.markdown(f"**v{version}** in full")
         if job := act_of(commit):
             navigation.page_link("acts", "Who asked for it, and the proof", {state.ACT: job})
-        if changes := load_metadata_changes(services.lake(), ref, [commit]).get(version, ()):
+        if changes := load_metadata_changes(viewer.lake(), ref, [commit]).get(version, ()):
             st.markdown(f"**Changed of the table itself** · {changes_sentence(changes)}")
             lists.show(TABLE_CHANGES, changes, key="table_changes", alt="What this commit changed of the table")
         left, right = st.columns(2)
@@ -311,7 +311,7 @@ def _detail(ref: TableRef, version: int) -> None:
 
 
 def _commit(ref: TableRef, version: int) -> Commit | None:
-    commits = services.lake().history(ref, limit=1, starting_version=version, ending_version=version)
+    commits = viewer.lake().history(ref, limit=1, starting_version=version, ending_version=version)
     return commits[0] if commits else None
 
 

@@ -38,7 +38,7 @@ def _all() -> None:
 
 def _new(name: str, good: int | None, bad: int) -> None:
     """The form that opens one, or adds the commit to one; leads on where one is about it already."""
-    store, ref = services.store().incidents, services.lake().find(name)
+    store, ref = services.store().incidents, viewer.lake().find(name)
     others = {each.id: incident_text(each) for each in store.all() if each.state != "over"}
     if there := next((each.id for each in store.all() if each.is_about(ref.uri, bad)), None):
         navigation.go("incident", {state.INCIDENT: there})
@@ -49,7 +49,7 @@ def _new(name: str, good: int | None, bad: int) -> None:
     number = st.selectbox(
         "Where to", [0, *others], format_func=lambda number: others.get(number, "A new incident"), key="incident_into"
     )
-    title, table = proposed(services.lake(), ref, good, bad, notices, services.now())
+    title, table = proposed(services.public_lake(), ref, good, bad, notices, services.now())
     pinned, act = f"v{bad}" if good is None else f"v{good} and v{bad}", "add to incident" if number else "open incident"
     names = [table.name for each in store.all() if each.id == number for table in each.tables]
     blocked, no_pins = viewer.why_not(act, ref.name, *names), viewer.why_not("pin", ref.name)
@@ -64,7 +64,7 @@ def _new(name: str, good: int | None, bad: int) -> None:
     if sent:
         made = store.act(
             "add to incident" if number else "open incident", why or "", number=number, title=cause or title,
-            table=table, notices=notices, pins=pins, actor=viewer.actor(), now=services.now(),
+            table=table, notices=cache.kept(notices), pins=pins, actor=viewer.actor(), now=services.now(),
         )  # fmt: skip
         navigation.go("incident", {state.INCIDENT: made.id})
 
@@ -72,7 +72,7 @@ def _new(name: str, good: int | None, bad: int) -> None:
 def _one(number: int) -> None:
     """What is known, where to look, a note, and what happened, newest first."""
     navigation.page_link("incident", "All incidents", icon=":material/arrow_back:")
-    lake, store, now = services.lake(), services.store(), services.now()
+    lake, store, now = viewer.lake(), services.store(), services.now()
     report = load_incident(lake, store, cache.streams_reading().streams, number, now=now)
     incident = report.incident
     st.title(markdown_safe(f"Incident {number}: {incident.title}"), anchor=False)

@@ -13,6 +13,7 @@ from backend.changes.answer import diff
 from backend.changes.cache import SMALL_BYTES
 from backend.changes.model import Question
 from backend.errors import LakehouseError
+from backend.expectations.shown import as_shown
 from backend.format import things, utc_text
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
@@ -32,9 +33,9 @@ def incident_text(incident: Incident) -> str:
 def proposed(
     lake: Lake, ref: TableRef, good: int | None, bad: int, notices: Sequence[Notice], now: datetime
 ) -> tuple[str, IncidentTable]:
-    """The cause as far as the commit's notices tell, and what the incident is about."""
+    """The cause as far as the commit's notices tell, and what the incident is about; for everybody, as is the lake."""
     since = next((notice.committed_at for notice in notices), None) or lake.snapshot(ref, bad).committed_at or now
-    title = notice_text(notices[0]) if notices else f"v{bad} of {ref.name}"
+    title = notice_text(*as_shown(notices[:1], lake.hidden_at)) if notices else f"v{bad} of {ref.name}"
     return title, IncidentTable(ref.uri, ref.name, good, bad, since)
 
 

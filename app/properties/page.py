@@ -6,7 +6,7 @@ version to the newer, whichever the page is of.
 
 import streamlit as st
 
-from app import errors, navigation, services, state, viewer
+from app import errors, navigation, state, viewer
 from app.properties import view
 from app.ui import lists
 from app.ui.lake import OpenTable
@@ -61,7 +61,7 @@ def _comparison(opened: OpenTable) -> None:
     )  # fmt: skip
     if not (text or "").strip():
         return
-    lake = services.lake()
+    lake = viewer.lake()
     other = lake.snapshot(opened.ref, resolve_version(lake, opened.ref, text, viewer.clock()))
     old, new = sorted((other, opened.snapshot), key=lambda snapshot: snapshot.version)
     range_text = f"v{old.version} → v{new.version}"

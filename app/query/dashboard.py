@@ -16,13 +16,13 @@ import streamlit as st
 from app import errors, navigation, services, state, viewer
 from app.query import view
 from app.query.page import ADD_TILE, link_params, saved_queries
-from app.services import once
 from app.ui.figures import LiveChart, live_chart, prepared
 from app.ui.live import live
 from app.ui.view.figures import FigureLook
 from app.ui.view.theme import FIGURES_KEPT
 from app.ui.view.words import markdown_safe, sentence
 from backend.errors import TableNotFoundError
+from backend.lake.lake import MOST_VIEWS, Lake
 from backend.query.tiles import TileRows, Tiles, TileState, tiles_of
 from backend.sql.saved import WIDEST, Dashboard, SavedQuery, Tile, read_dashboards, tiles, toml_text
 
@@ -36,10 +36,10 @@ RANGES = {"All": None, "1 h": timedelta(hours=1), "24 h": timedelta(days=1), "7 
 _ARRANGED, _TITLE = "dashboard_arranged", "dashboard_title"
 
 
-@once
-def shared_tiles() -> Tiles:
-    """The tiles of dashboards: each runs once for all viewers."""
-    return tiles_of(services.world)
+@functools.lru_cache(MOST_VIEWS)
+def shared_tiles(lake: Lake) -> Tiles:
+    """The tiles of dashboards: each runs once for all viewers who may see the same."""
+    return tiles_of(lambda: services.world(lake))
 
 
 def dashboard() -> None:
@@ -157,7 +157,8 @@ def _put(shown: Sequence[Tile]) -> None:
 
 
 def _grid(shown: Sequence[Tile]) -> None:
-    states = [shared_tiles().state(tile.sql) for tile in shown]
+    tiles = shared_tiles(viewer.lake())
+    states = [tiles.state(tile.sql) for tile in shown]
     with st.container(horizontal=True, vertical_alignment="center", key="dashboard_refresh"):
         st.caption(view.refresh_text(states, services.now()), width="stretch")
         drawn = [(each.rows.rows, tile.chart) for tile, each in zip(shown, states, strict=True) if each.rows]

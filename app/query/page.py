@@ -45,7 +45,7 @@ MOST_LAST = 20
 POLL_S = 0.2
 HOST_LABEL = "Run on the stream host"
 ADD_TILE = "dashboard_added"  # the name of a tile that the dashboard takes in
-_EDITOR, _TEXT, _RESULT, _LAST = (f"query_{part}" for part in ("text", "last", "result", "earlier"))
+_EDITOR, _TEXT, _RESULT, _LAST, _SEEN = (f"query_{part}" for part in ("text", "last", "result", "earlier", "seen"))
 _SAVE, _REMOVE, _SAVED = "query_save", "query_remove", "query_saved_as"
 _HELP = """One SELECT in DuckDB's SQL: joins, WITH, windows. `"silver/orders" VERSION AS OF 118`, or
 `TIMESTAMP AS OF '2 h ago'`. What the log knows: `"silver/orders$history"`, `$files`, `$partitions`, `$properties`,
@@ -137,6 +137,8 @@ def _answer(text: str) -> None:
         )
         return
     pins = state.get_str(state.VERSIONS) or ""
+    if st.session_state.get(_SEEN) != viewer.lake().opened:  # who may see less by now keeps no rows
+        st.session_state.pop(_RESULT, None)
     result: view.Result | None = st.session_state.get(_RESULT)
     is_on_host = state.get_str(state.ON) == work.HOST
     if result is None or (result.text, result.pins, bool(result.by)) != (text, pins, is_on_host):
@@ -154,7 +156,9 @@ def _answer(text: str) -> None:
 
 def _plan(text: str, pins: str, most_rows: int | None) -> QueryPlan:
     given = pins.split(",") if pins else []
-    return plan_query(services.world(viewer.actor()), text, viewer.clock(), pins=given, most_rows=most_rows)
+    return plan_query(
+        services.world(viewer.lake(), viewer.actor()), text, viewer.clock(), pins=given, most_rows=most_rows
+    )
 
 
 def _found_on_host(text: str, pins: str) -> view.Result | None:
@@ -205,7 +209,7 @@ def _computed(text: str, pins: str) -> view.Result | None:
     def steps() -> Iterator[view.Result]:
         """Without rows until it is over; left early, the query's process is killed."""
         actor = viewer.actor()
-        token, world = Interruptible(), services.world(actor)
+        token, world = Interruptible(), services.world(viewer.lake(), actor)
         limits, pins = query_limits(world.settings.lake), ",".join(plan.pins)
         step = view.Result(text, pins, words.read_text(plan), pa.table({}), False, 0.0)
         with Work(lambda: first_rows(world, plan, limits, actor, token), token.stop) as running:
@@ -224,6 +228,7 @@ def _computed(text: str, pins: str) -> view.Result | None:
 def _kept(result: view.Result) -> view.Result:
     """It stays with its viewer, and its versions stand in the link."""
     st.session_state[_RESULT], st.session_state[_TEXT] = result, result.text
+    st.session_state[_SEEN] = viewer.lake().opened
     last: dict[tuple[str, str, str | None], str] = st.session_state.get(_LAST, {})
     asked = (result.text, result.pins, work.HOST if result.by else None)
     newest = {asked: view.result_sentence(result)} | {key: last[key] for key in last if key != asked}
@@ -360,7 +365,7 @@ def _offer(result: view.Result) -> ExportOffer:
     def rows(form: Format) -> Exported:
         if kept is not None:
             return Exported("a query", f"query.{form.suffix}", form, lambda _: nullcontext(kept.to_reader()))
-        settings, world = services.settings(), services.world(viewer.actor())
+        settings, world = services.settings(), services.world(viewer.lake(), viewer.actor())
         limits = replace(query_limits(settings.lake), time_limit_s=settings.ui.export_time_limit_s)  # browsers are slow
         read = functools.partial(answered, world, _plan(result.text, result.pins, None), limits, viewer.actor())
         return Exported("a query", f"query.{form.suffix}", form, read)

@@ -90,7 +90,7 @@ def form(opened: OpenTable) -> BisectRequest:
             "Find first bad version", key="find", type="primary", icon=":material/search:",
             on_click=_find, args=(opened,),
         )  # fmt: skip
-    commits = {str(each.version): each for each in services.lake().history(opened.ref, limit=CHOICES)}
+    commits = {str(each.version): each for each in viewer.lake().history(opened.ref, limit=CHOICES)}
     names = pin_names(opened.ref)
     with st.container(horizontal=True, vertical_alignment="bottom", key="bisect_ends"):
         version_picker(state.GOOD, "Good version", _DEFAULTS[state.GOOD], commits, names)
@@ -129,7 +129,7 @@ def answer(opened: OpenTable, asked: BisectRequest) -> None:
         )
         _suggestions(opened, asked)
         return
-    result = bisects().known(services.lake(), opened.ref, asked)
+    result = bisects().known(viewer.lake(), opened.ref, asked)
     found = cache.noticed(cache.streams_reading()).of(opened.ref.uri)  # what Weir asks by itself needs no click
     is_finding = any(each.condition == asked.condition for each in found)
     if work.is_asked(_work(opened, asked), at_once=result is None and is_finding):
@@ -163,7 +163,7 @@ def _search(opened: OpenTable, asked: BisectRequest) -> Bisection | None:
 
     try:
         with bar:
-            last = work.run(lambda: bisects().over(services.lake(), opened.ref, asked), key="bisect", tell=tell)
+            last = work.run(lambda: bisects().over(viewer.lake(), opened.ref, asked), key="bisect", tell=tell)
     except QueryError as exc:
         if exc.position is not None:
             st.code(f"{asked.condition}\n{' ' * exc.position}^", language=None)
@@ -271,11 +271,11 @@ def _suggestions(opened: OpenTable, asked: BisectRequest) -> None:
     """What jumped between the two ends, as buttons; and what each column holds there."""
     try:
         with st.spinner("Looking for what jumped …"):
-            commits = services.lake().history(opened.ref, limit=CHOICES, ending_version=opened.latest_version)
+            commits = viewer.lake().history(opened.ref, limit=CHOICES, ending_version=opened.latest_version)
             remembered = key_memory(services.settings().home).known(opened.ref)
             chosen, _ = choose_key(None, opened.snapshot.metadata, commits, remembered)  # as Changes finds it
             key = chosen.columns if chosen else ()
-            held = load_held(held_columns(), services.lake(), opened.ref, _ends(opened, asked), key)
+            held = load_held(held_columns(), viewer.lake(), opened.ref, _ends(opened, asked), key)
     except LakehouseError:
         return  # the search itself says what is wrong with an end
     if len(held) < 2:
@@ -300,7 +300,7 @@ def _suggestions(opened: OpenTable, asked: BisectRequest) -> None:
 
 
 def _ends(opened: OpenTable, asked: BisectRequest) -> tuple[int, int]:
-    lake, ref = services.lake(), opened.ref
+    lake, ref = viewer.lake(), opened.ref
     good, bad = (named_version(lake, ref, end, asked.clock) for end in (asked.good, asked.bad))
     oldest = min((first for first, _ in lake.versions(ref)), default=0)
     ends = (oldest if good is None else good, opened.latest_version if bad is None else bad)

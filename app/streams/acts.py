@@ -290,7 +290,7 @@ def _choose_rows(declared: StreamDeclaration) -> None:
     if tried:
         st.session_state.pop(_TRIED, None)
         lines = [line for line in (repairs or "").splitlines() if line.strip()]
-        request = load_request(services.lake(), declared, where or "", lines)
+        request = load_request(viewer.lake(), declared, where or "", lines)
         job = services.store().jobs.submit(preview_job(request, actor=viewer.actor()), now=services.now())
         st.session_state[_TRIED] = request, job.job_id
 
@@ -379,4 +379,4 @@ def _starts(name: str) -> Starts | None:
     if len(wheres) < len(declared.inputs):
         st.caption("Say where to begin, and press Enter.")
         return None
-    return parse_starts(services.lake(), declared, wheres, viewer.clock())
+    return parse_starts(viewer.lake(), declared, wheres, viewer.clock())

@@ -505,15 +505,15 @@ def _stream_lags(
 def batch_versions(stream: StreamDeclaration) -> dict[tuple[str, int], int]:
     """The versions that a stream's batches wrote, by query id and batch, among the newest `COMMITS_SEEN` commits."""
     try:
-        ref = services.lake().find(stream.sink_table)
-        return _batch_versions(ref, services.lake().latest_version(ref))
+        ref = viewer.lake().find(stream.sink_table)
+        return _batch_versions(ref, viewer.lake().latest_version(ref))
     except LakehouseError:
         return {}  # it writes elsewhere, or its table cannot be read: no commit is known
 
 
 @st.cache_data(show_spinner=False, max_entries=cache.FIXED_ENTRIES, hash_funcs=cache.BY_URI)
 def _batch_versions(ref: TableRef, latest: int) -> dict[tuple[str, int], int]:
-    return versions_of(services.lake().history(ref, limit=COMMITS_SEEN, ending_version=latest))
+    return versions_of(viewer.lake().history(ref, limit=COMMITS_SEEN, ending_version=latest))
 
 
 @st.cache_data(show_spinner=False, ttl=RUNS_TTL_S, max_entries=cache.FIXED_ENTRIES)

@@ -89,7 +89,7 @@ def rows(opened: OpenTable, *, limit: int) -> None:
             )
             offer = ExportOffer(
                 f"{snapshot.ref.name} v{snapshot.version}",
-                lambda form: exported_rows(services.lake(), snapshot, every, where, form),
+                lambda form: exported_rows(viewer.lake(), snapshot, every, where, form),
                 f"Filter: {text.strip()}" if where is not None else view.every_row_sentence(snapshot),
                 command,
             )
@@ -111,13 +111,13 @@ def rows(opened: OpenTable, *, limit: int) -> None:
 
 def _found(opened: OpenTable, query: RowQuery) -> RowPage:
     """The rows, looked for until this viewer leaves or asks for something else; raises `QueryError` at the limit."""
-    limit_s = math.inf
+    limit_s, lake = math.inf, viewer.lake()
     if query.where is not None:  # a search that goes further has longer
         limit_s = services.settings().lake.filter_time_limit_s * (query.search_files or SEARCH_FILES) / SEARCH_FILES
     return within(
         limit_s,
         query.where,
-        lambda where, token: services.lake().find_rows(opened.snapshot, replace(query, where=where, check=token.check)),
+        lambda where, token: lake.find_rows(opened.snapshot, replace(query, where=where, check=token.check)),
         waiting=st.empty().empty,  # here Streamlit ends a run that nobody waits for
     )
 
@@ -242,7 +242,7 @@ def profile(opened: OpenTable) -> None:
             icon=":material/compare_arrows:", width=260,
         )  # fmt: skip
         button = st.container(horizontal=True, vertical_alignment="center", key="profile_button")
-    lake, snapshots = services.lake(), [snapshot]
+    lake, snapshots = viewer.lake(), [snapshot]
     if named := (named or "").strip():
         other = lake.snapshot(opened.ref, resolve_version(lake, opened.ref, named, viewer.clock()))
         snapshots = [snapshot] if other.version == snapshot.version else [other, snapshot]
@@ -278,7 +278,7 @@ def _read(snapshots: list[Snapshot], button: DeltaGenerator) -> dict[int, Profil
                       args=(name,))  # fmt: skip
             st.caption(words.cost_sentence(size, files))
     elif missing:
-        last = work.run(lambda: known_of.over(services.lake(), ref, "", versions), key="profile", tell=_tell(missing))
+        last = work.run(lambda: known_of.over(viewer.lake(), ref, "", versions), key="profile", tell=_tell(missing))
         known |= {value.version: value for value in last.values} if last else {}
     return readable(list(known.values()))
 

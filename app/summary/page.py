@@ -6,11 +6,11 @@ statistics of many files are read only when asked for.
 """
 
 from datetime import timedelta
+from functools import lru_cache
 
 import streamlit as st
 
 from app import cache, errors, navigation, services, state, viewer
-from app.services import once
 from app.summary.data import profile, rows
 from app.summary.text import carried_sentence, carried_text
 from app.summary.view import summary as view
@@ -27,16 +27,18 @@ from backend.health.attention import finding_text, most_hurt, severity_of_notice
 from backend.health.rules import gain_in
 from backend.lake.files.stats import ColumnTotals, columns_with_stats
 from backend.lake.history.timeline import rhythm
+from backend.lake.lake import MOST_VIEWS
 from backend.lake.model import TableRef
 from backend.lake.table.properties import ownership
 from backend.lake.table.schema import columns, constraints
 from backend.search.carried import is_of_values, load_carried
+from backend.search.condition import check_condition
 from backend.search.notice import Measure, Notice, notice_text
 from backend.streams.graph import build_graph, lineage, streams_reached
 
 EXPECT = "expect"  # the dialog
 RECENT_COMMITS = 20
-_looks = once(lambda: Looks(services.lake(), services.settings().host.keys_max_bytes))
+_looks = lru_cache(MOST_VIEWS)(Looks)  # by what one may see of the lake
 
 
 def summary(opened: OpenTable) -> None:
@@ -85,11 +87,11 @@ def _figures(opened: OpenTable) -> None:
     """Rows, files, size, small files and age in one line; below, how often it is written, how it grew and by whom."""
     snapshot, version, now, lines = opened.snapshot, opened.snapshot.version, services.now(), []
     with st.container():  # what is waited for is said in a place of its own: those below keep theirs
-        commits = services.lake().history(opened.ref, limit=RECENT_COMMITS, ending_version=version)
+        commits = viewer.lake().history(opened.ref, limit=RECENT_COMMITS, ending_version=version)
         gain = gain_in(cache.distribution(snapshot))
         if opened.is_latest:
             with spinner("Reading every version …", of=f"timeline {opened.ref.uri}"):
-                growth = view.growth_sentence(services.lake().timeline(opened.ref), now)
+                growth = view.growth_sentence(viewer.lake().timeline(opened.ref), now)
             lines = [view.rhythm_sentence(rhythm((commit.committed_at for commit in commits), now)), growth]
     committed = KeyFigure(
         "Last commit" if opened.is_latest else "Committed",
@@ -120,7 +122,7 @@ def _around(ref: TableRef) -> None:
 
 def _judgements(ref: TableRef) -> list[Judgement]:
     """Of what is expected of the table."""
-    return [each for each in cache.streams_reading().judgements if each.expectation.uri == ref.uri]
+    return [each for each in cache.judgements() if each.expectation.uri == ref.uri]
 
 
 def _expectations(ref: TableRef) -> None:
@@ -155,8 +157,10 @@ def _expect(expected: TableExpectation) -> None:
         st.code(expected_text(expected), language="sql", wrap_lines=True)
         host, now = services.settings().host, services.now()
         if not expected.by:
+            lake = viewer.lake()
+            check_condition(expected.condition, lake.snapshot(lake.find(expected.table)))
             with st.spinner("Judging it at the latest version …"):
-                judgement, past = judged_now(_looks(), expected, now=now)
+                judgement, past = judged_now(_looks(lake, host.keys_max_bytes), expected, now=now)
             st.markdown(f"{figures.state_mark(judgement.state)} {markdown_safe(sentence(found_text(judgement, now)))}")
             st.markdown(f"**{sentence(hindsight_text(past, now))}**")
             st.caption(f"A host judges it again every {duration_text(host.expectations_interval_s)}.")
@@ -230,7 +234,7 @@ def _carried(notice: Notice) -> None:
     with errors.boundary():
         st.markdown(markdown_safe(sentence(finding_text(notice))))
         result = work.run(
-            lambda: load_carried(services.lake(), notice), key="carried",
+            lambda: load_carried(viewer.lake(), notice), key="carried",
             tell=lambda step: (step.share, f"Looking in {markdown_safe(step.table)} …"),
         )  # fmt: skip
         if result is None:
@@ -247,9 +251,10 @@ def _seen(notice: Notice) -> None:
     with errors.boundary():
         st.markdown(markdown_safe(sentence(notice_text(notice))))
         if reason := dialogs.reason(_SEEN, label="Seen"):
+            told = {each.key: each for each in cache.kept([notice])}
             services.store().noticed.seen(
-                notice.uri, notice.version, lambda other: other.key == notice.key, actor=viewer.actor(), reason=reason,
-                now=services.now(), told=[notice],
+                notice.uri, notice.version, lambda other: other.key in told, actor=viewer.actor(), reason=reason,
+                now=services.now(), told=[*told.values()], hidden_at=services.public_lake().hidden_at,
             )  # fmt: skip
             dialogs.asked(_SEEN, f"This finding of v{notice.version} is marked as seen")
 

@@ -42,7 +42,7 @@ def timeline(ref: TableRef) -> None:
     begin, end = parse_time(since or DEFAULT, clock), parse_time(until, clock, end_of_day=True) if until else None
     store = None if streams.problem else services.store()
     with spinner("Reading what happened …", of=f"timeline {ref.uri}"):
-        happened = load_timeline(services.lake(), store, streams.streams, ref, since=begin, until=end, now=clock.now)
+        happened = load_timeline(viewer.lake(), store, streams.streams, ref, since=begin, until=end, now=clock.now)
     for words in happened.left_out:
         st.caption(f":material/info: Left out: {markdown_safe(words)}.")
     if not happened.events:

@@ -25,6 +25,7 @@ from backend.format import ago, bytes_text, duration_text, moment_help, things, 
 from backend.lake.history.history import VERSIONS, resolve_version
 from backend.lake.model import Commit, TableRef, UnreadableTable
 from backend.lake.table.properties import ownership
+from backend.lake.table.restricted import refused
 from backend.stream_model.stream import AuditEntry
 
 STATE_LINE_EVERY_S = 5
@@ -230,6 +231,8 @@ def table_header(
     st.set_page_config(page_title=f"{opened.ref.name} · {navigation.title(page)} · Weir")
     _title_row(opened, page, versioned=versioned)
     asked_act(opened.ref)
+    if (hidden := opened.snapshot.hidden) is not None:
+        st.caption(f":material/visibility_lock: {markdown_safe(sentence(refused(hidden, hidden.names).message))}")
     if not opened.is_latest:
         snapshot, behind = opened.snapshot, things(opened.latest_version - opened.snapshot.version, "version")
         with st.container(horizontal=True, vertical_alignment="center", border=True, key="pinned_band"):
@@ -249,7 +252,7 @@ def table_header(
 
 
 def _open(name: str, version: int | None, page: str, otherwise: Callable[[TableRef], None] | None) -> OpenTable:
-    lake, ref = services.lake(), None
+    lake, ref = viewer.lake(), None
     try:
         with spinner(f"Opening {markdown_safe(name)} …", of=f"open {name} {version}"):
             ref = lake.find(name)
@@ -331,7 +334,7 @@ def version_input(ref: TableRef, version: int, latest: int, *, key: str, choose:
 
     def on_change() -> None:
         with errors.boundary():  # what a callback says stands at the head of the page
-            choose(resolve_version(services.lake(), ref, st.session_state[key], viewer.clock()))
+            choose(resolve_version(viewer.lake(), ref, st.session_state[key], viewer.clock()))
 
     st.session_state[key] = str(version)
     label, help_text = f"Version (0 – {latest:,})", f"A version is {VERSIONS}."

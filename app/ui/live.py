@@ -13,7 +13,7 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.runtime.scriptrunner_utils.script_run_context import ThreadState
 
-from app import cache, services, state
+from app import cache, services, state, viewer
 from app.errors import boundary
 from app.ui.lake import LakeReading, OpenTable
 from app.ui.view.words import markdown_safe
@@ -89,7 +89,7 @@ def newest(ref: TableRef, shown: int) -> OpenTable:
 
     Given no snapshot, of which a region would keep one for each viewer.
     """
-    lake = services.lake()
+    lake = viewer.lake()
     latest = lake.latest_version(ref)
     return OpenTable(ref, lake.snapshot(ref, shown if shown == state.version() else latest), latest)
 

@@ -118,9 +118,9 @@ def _dialog(act: TableAct) -> None:
             st.button("Preview", key="act_show", icon=":material/visibility:")  # a click elsewhere takes what was typed
             return
         asked = replace(act, arguments=arguments)
-        planned, loss = cache.act_preview(asked), ""
+        planned, loss = cache.act_preview(viewer.lake(), asked), ""
         if isinstance(arguments, Restore | Rewind) and not planned.refused:
-            loss = _loss(services.lake().find(act.uri), arguments.to_version, act.version)
+            loss = _loss(viewer.lake().find(act.uri), arguments.to_version, act.version)
         lines = preview_lines(planned, loss)
         st.markdown("\n".join(f"- {markdown_safe(line)}" for line in lines))
         dialogs.ask(
@@ -133,7 +133,7 @@ def _dialog(act: TableAct) -> None:
             file=lambda reason: Intent.of(planned, reason).file(tuple(lines), now=services.now()),
         )
         if planned.refused:
-            cache.act_preview.clear(asked)  # whoever does what it says is not refused again
+            cache.act_preview.clear(viewer.lake(), asked)  # whoever does what it says is not refused again
             for lift in planned.lifts:
                 _offer(lift)
             if not any(lift.verb == "stop" for lift in planned.lifts):  # that asks for a reason, and has its Cancel
@@ -247,7 +247,7 @@ def _chosen(act: TableAct) -> Arguments | str:
 
 def _optimize(act: TableAct, asked: Optimize) -> Optimize:
     """All of it or one partition, laid out by columns or not."""
-    snapshot = services.lake().snapshot(services.lake().find(act.uri))
+    snapshot = viewer.lake().snapshot(viewer.lake().find(act.uri))
     partition: dict[str, str | None] = {}
     if snapshot.metadata.partition_columns:
         shown = st.selectbox("Where", [WHOLE, *sorted(partition_codes(snapshot)[1])], key="act_partition")
@@ -283,7 +283,7 @@ def _repair(act: TableAct, asked: Repair) -> Repair | str:
         key="act_values", height=90, placeholder="amount = abs(amount)",
         help="One line a column: column = SQL over the row as it was.",
     )  # fmt: skip
-    stops, lake = _stops_writers(act), services.lake()
+    stops, lake = _stops_writers(act), viewer.lake()
     if not commit and not (where and (version or deletes or lines)):
         return "Say which rows, and what to do with them, then preview it."
     of_commit, from_version = (
@@ -295,7 +295,7 @@ def _repair(act: TableAct, asked: Repair) -> Repair | str:
 
 def _alter(act: TableAct) -> Alter | str:
     """Properties; of the rest one new column and one new constraint at a time: `weir alter` takes more."""
-    metadata = services.lake().snapshot(services.lake().find(act.uri)).metadata
+    metadata = viewer.lake().snapshot(viewer.lake().find(act.uri)).metadata
     example, help_text = "delta.appendOnly = true", "One line a property: key = value"
     given = st.text_area("Set", key="act_set", height=90, placeholder=example, help=help_text)
     unset = st.multiselect("Remove", sorted(metadata.configuration), key="act_unset")
@@ -329,7 +329,7 @@ def _loss(
     for notice in [] if bad or since is None else cache.noticed(cache.streams_reading()).of(ref.uri):
         if notice.version > to_version and notice.condition:
             with suppress(QueryError):
-                rule = check_condition(notice.condition, services.lake().snapshot(ref)).row_rule
+                rule = check_condition(notice.condition, viewer.lake().snapshot(ref)).row_rule
                 bad = bad or ((rule, f"NOT ({rule})") if rule else None)
     return loss_text(
         since, compared_soon(ref, to_version, latest, bad[1]) if bad and since else None, bad[0] if bad else ""
@@ -346,7 +346,7 @@ def way_back(
         st.markdown(f"**Back to v{to_version}**")
         asked = Restore(to_version, keeps_properties=True, stops_writers=is_streamed)
         try:
-            planned = cache.act_preview(TableAct(ref.uri, ref.name, latest, asked))
+            planned = cache.act_preview(viewer.lake(), TableAct(ref.uri, ref.name, latest, asked))
         except LakehouseError as exc:
             st.caption(markdown_safe(f"{sentence(exc.message)} {sentence(exc.hint)}"))
             return
@@ -362,7 +362,7 @@ def way_back(
 
 def compared_soon(ref: TableRef, first: int, second: int, where: str | None = None) -> VersionDiff | None:
     """Two versions compared, where that is little work and soon done. `where`: which rows, by SQL over one."""
-    limits, lake, differences = services.settings().lake, services.lake(), cache.differences()
+    limits, lake, differences = services.settings().lake, viewer.lake(), cache.differences()
     remembered = key_memory(services.settings().home).known(ref)
     question = Question(
         ref, first, second, remembered_key=remembered, row_limit=limits.diff_rows, max_bytes=limits.diff_max_bytes,

@@ -74,7 +74,7 @@ def versions(opened: OpenTable) -> None:
 def _judged(ref: TableRef) -> RetentionRuns:
     """What is known of every version now, with the files that this viewer had looked for."""
     with spinner("Reading the log …", of=f"retention {ref.uri}"):
-        facts = services.lake().retention_facts(ref)
+        facts = viewer.lake().retention_facts(ref)
         seen = st.session_state.get(_LOG, {}).get((ref.uri, facts.latest))
         return judge(facts, services.now(), seen.runs if seen else None)
 
@@ -185,7 +185,7 @@ def _files(ref: TableRef, retention: RetentionRuns, answer: VersionAnswer) -> No
         elif not is_whole:
             _look(f"Look for all {things(seen.total, 'file')}", exact, "Asks the storage for each file")
         _look("Look for the files of every version", everything, "Asks the storage for each file; fills the strip")
-    lake, most = services.lake(), None if work.is_asked(exact) else SAMPLE
+    lake, most = viewer.lake(), None if work.is_asked(exact) else SAMPLE
     if work.is_asked(sample) or work.is_asked(exact):
         files = work.run(lambda: lake.see_files(ref, answer.version, sample=most), key="files",
                          tell=lambda step: _looked_text(step, most, ""))  # fmt: skip
@@ -313,7 +313,7 @@ def _totals(opened: OpenTable) -> tuple[VersionTotals, ...]:
     """The timeline's versions; a broken one is said once and hides nothing else."""
     try:
         with spinner("Reading every version …", of=f"timeline {opened.ref.uri}"):
-            return services.lake().timeline(opened.ref).totals
+            return viewer.lake().timeline(opened.ref).totals
     except LakehouseError as exc:
         st.warning(markdown_safe(sentence(exc.message)), icon=":material/warning:")
         return ()
@@ -341,7 +341,7 @@ def _column(opened: OpenTable, retention: RetentionRuns) -> Values | None:
         st.button(f"Read the statistics of {things(len(wanted), 'version')}", key="read_column", type="primary",
                   icon=":material/play_arrow:", on_click=work.ask, args=(name,))  # fmt: skip
     elif len(known) < len(wanted):
-        known = _compute(lambda: known_of.over(services.lake(), opened.ref, column, wanted), "column") or known
+        known = _compute(lambda: known_of.over(viewer.lake(), opened.ref, column, wanted), "column") or known
     series = Series(f"{measure} {column}", column, from_zero=False)
     if measure == "Nulls":
         series = Series(f"Nulls of {column}", "rows")
@@ -374,7 +374,7 @@ def _sql(opened: OpenTable, retention: RetentionRuns) -> Values | None:
     if work.is_asked(name):
         try:
             begun = aggregates()
-            known = _compute(lambda: begun.over(services.lake(), opened.ref, aggregate, wanted), "sql") or known
+            known = _compute(lambda: begun.over(viewer.lake(), opened.ref, aggregate, wanted), "sql") or known
         except QueryError as exc:
             if exc.position is not None:
                 st.code(f"{aggregate}\n{' ' * exc.position}^", language=None)

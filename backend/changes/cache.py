@@ -17,6 +17,7 @@ from backend.changes.answer import diff, outline
 from backend.changes.model import DiffMethod, Question, VersionDiff
 from backend.changes.plan import DiffPlan, prepare
 from backend.lake.lake import Lake
+from backend.lake.model import Hidden
 from backend.sql.session import CancelToken
 from backend.work import Stopped, Work
 
@@ -24,7 +25,8 @@ SMALL_BYTES = 50_000_000  # up to here rows are compared unasked
 SMALL_FEED_COMMITS, SMALL_FEED_ROWS = 100, 1_000_000
 _POLL_S = 0.1
 Value = TypeVar("Value")
-_Cache: TypeAlias = Lru[Question, tuple[Value, float]]  # until when it is fresh
+Asked = tuple[Question, tuple[Hidden | None, ...]]  # with what whoever asks may not see of its tables
+_Cache: TypeAlias = Lru[Asked, tuple[Value, float]]  # until when it is fresh
 Compute = Callable[[Lake, Question, CancelToken], VersionDiff]
 
 
@@ -101,15 +103,16 @@ class Differences:
         self._turns = threading.Semaphore(limits.at_once)
         self._answers: _Cache[VersionDiff] = Lru(limits.answers)
         self._log_parts: _Cache[LogPart] = Lru(limits.answers)
-        self._running: dict[Question, _Run] = {}
+        self._running: dict[Asked, _Run] = {}
 
-    def known(self, question: Question) -> VersionDiff | None:
+    def known(self, lake: Lake, question: Question) -> VersionDiff | None:
         """The finished answer, None when there is none."""
-        return self._fresh(self._answers, question)
+        return self._fresh(self._answers, _asked(lake, question))
 
     def log_part(self, lake: Lake, question: Question) -> LogPart:
         """What the log tells, milliseconds; raises as `prepare` does."""
-        part = self._fresh(self._log_parts, question)
+        asked = _asked(lake, question)
+        part = self._fresh(self._log_parts, asked)
         if part is None:
             free = prepare(lake, replace(question, method=None, columns=None, max_bytes=None, where=None))
             is_free = (question.method, question.columns, question.where) == (None, None, None)
@@ -117,17 +120,17 @@ class Differences:
                 is_free = False
             chosen = free if is_free else prepare(lake, question)
             part = LogPart(chosen.plan, free.plan, outline(chosen), free.columns)
-            self._put(self._log_parts, question, part, may_heal=not part.outline.is_available)
+            self._put(self._log_parts, asked, part, may_heal=not part.outline.is_available)
         return part
 
     def over(self, lake: Lake, question: Question) -> Iterator[DiffProgress]:
         """Compute, or join who computes it, telling how far it is ten times a second; close the iterator to leave.
         Raises as `diff` does."""
-        known = self.known(question)
+        known = self.known(lake, question)
         if known is not None:
             yield DiffProgress(0, None, 0.0, result=known)
             return
-        run = self._join(lake, question)
+        asked, run = self._join(lake, question)
         try:
             while not run.work.ended(_POLL_S):
                 yield run.progress()
@@ -135,42 +138,44 @@ class Differences:
         except Stopped:
             return
         finally:
-            self._leave(question, run)
+            self._leave(asked, run)
         yield replace(run.progress(), result=result)
 
     def soon(self, lake: Lake, question: Question, within_s: float) -> VersionDiff | None:
         """The answer if it is there within so many seconds; else it is computed on for whoever comes for it at once."""
-        if (known := self.known(question)) is not None:
+        if (known := self.known(lake, question)) is not None:
             return known
-        run = self._join(lake, question)
+        asked, run = self._join(lake, question)
         try:
             run.work.ended(within_s)
         finally:
-            self._leave(question, run)
-        return self.known(question)
+            self._leave(asked, run)
+        return self._fresh(self._answers, asked)
 
-    def abandon(self, question: Question) -> None:
+    def abandon(self, lake: Lake, question: Question) -> None:
         """Stop computing it, unless somebody waits for it."""
+        asked = _asked(lake, question)
         with self._lock:
-            run = self._running.get(question)
+            run = self._running.get(asked)
         if run is not None:
             self._stop_if_alone(run)
 
-    def _join(self, lake: Lake, question: Question) -> "_Run":
+    def _join(self, lake: Lake, question: Question) -> "tuple[Asked, _Run]":
+        asked = _asked(lake, question)
         with self._lock:
-            run = self._running.get(question)
+            run = self._running.get(asked)
             if run is None or run.token.is_stopped or run.work.ended():
-                run = _Run(lambda run: self._compute(lake, question, run))
-                self._running[question] = run
+                run = _Run(lambda run: self._compute(lake, asked, run))
+                self._running[asked] = run
             run.viewers += 1
-            return run
+            return asked, run
 
-    def _leave(self, question: Question, run: "_Run") -> None:
+    def _leave(self, asked: Asked, run: "_Run") -> None:
         with self._lock:
             run.viewers -= 1
             is_over = run.work.ended()
-            if is_over and self._running.get(question) is run:
-                del self._running[question]
+            if is_over and self._running.get(asked) is run:
+                del self._running[asked]
             if is_over or run.viewers:
                 return
         self._after(self._limits.grace_s, lambda: self._stop_if_alone(run))
@@ -180,32 +185,39 @@ class Differences:
             if not run.viewers and not run.token.is_stopped:  # once: the next interrupt would meet its last words
                 run.work.stop()
 
-    def _compute(self, lake: Lake, question: Question, run: "_Run") -> VersionDiff:
+    def _compute(self, lake: Lake, asked: Asked, run: "_Run") -> VersionDiff:
         try:
             while not self._turns.acquire(timeout=_POLL_S):
                 run.token.check()
             try:
-                if (known := self.known(question)) is not None:  # found between a viewer's look and this thread
+                if (
+                    known := self._fresh(self._answers, asked)
+                ) is not None:  # found between a viewer's look and this thread
                     return known
                 run.begin(self._time_limit_s)
-                answer = self.compute(lake, question, run.token)
+                answer = self.compute(lake, asked[0], run.token)
             finally:
                 self._turns.release()
             if self._learn is not None:
                 self._learn(answer)
-            self._put(self._answers, question, answer, may_heal=not answer.is_available)
+            self._put(self._answers, asked, answer, may_heal=not answer.is_available)
             return answer
         finally:
             with self._lock:
-                if not run.viewers and self._running.get(question) is run:
-                    del self._running[question]
+                if not run.viewers and self._running.get(asked) is run:
+                    del self._running[asked]
 
-    def _put(self, cache: "_Cache[Value]", question: Question, value: Value, *, may_heal: bool) -> None:
-        cache.put(question, (value, self._clock() + self._limits.heals_after_s if may_heal else math.inf))
+    def _put(self, cache: "_Cache[Value]", asked: Asked, value: Value, *, may_heal: bool) -> None:
+        cache.put(asked, (value, self._clock() + self._limits.heals_after_s if may_heal else math.inf))
 
-    def _fresh(self, cache: "_Cache[Value]", question: Question) -> Value | None:
-        value, fresh_until = cache.get(question) or (None, math.inf)
+    def _fresh(self, cache: "_Cache[Value]", asked: Asked) -> Value | None:
+        value, fresh_until = cache.get(asked) or (None, math.inf)
         return value if self._clock() <= fresh_until else None
+
+
+def _asked(lake: Lake, question: Question) -> Asked:
+    tables = (question.ref, question.against, question.look_in)
+    return question, tuple(lake.hidden(table) for table in tables if table is not None)
 
 
 class _Run:

@@ -6,7 +6,7 @@ asked for.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -216,7 +216,7 @@ class DiffJobs:
     def __init__(self, settings: Settings, lake: Lake) -> None:
         self._settings, self._lake = settings, lake
         self._results = results_lake(settings)
-        self._asked: Lru[Question, tuple[PreparedDiff, Lru[str, VersionDiff]]] = Lru(MOST_CACHED)  # answers by job
+        self._asked: Lru[Hashable, tuple[PreparedDiff, Lru[str, VersionDiff]]] = Lru(MOST_CACHED)  # answers by job
 
     def request(self, question: Question, *, actor: Actor, reason: str = "") -> JobRequest:
         """The job that would answer; raises as `job_request` does."""
@@ -234,4 +234,5 @@ class DiffJobs:
         return answers.get_or_make(job.job_id, lambda: read_answer(self._results, self._settings, prepared, job))
 
     def _prepare(self, question: Question) -> tuple[PreparedDiff, Lru[str, VersionDiff]]:
-        return self._asked.get_or_make(question, lambda: (prepare(self._lake, question), Lru(MOST_CACHED)))
+        asked = question, self._lake.hidden(question.ref), question.against and self._lake.hidden(question.against)
+        return self._asked.get_or_make(asked, lambda: (prepare(self._lake, question), Lru(MOST_CACHED)))

@@ -39,6 +39,7 @@ from backend.lake.history.history import predicate_text
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, Snapshot
 from backend.lake.table.metadata_diff import diff_properties, diff_schemas
+from backend.lake.table.restricted import refused
 from backend.lake.table.schema import column_types, spelled
 from backend.sql.expression import check_row_condition, read_expression
 from backend.sql.session import open_ahead
@@ -85,6 +86,9 @@ def _plan(lake: Lake, given: DiffInput, question: Question) -> DiffPlan:
         choose_key(question.key, newer.metadata, ())  # raises for one that is not there
         same = ("both sides are the same version: nothing can differ",)
         return DiffPlan((DiffMethod.SAME_VERSION,), why={DiffMethod.SAME_VERSION: same})
+    for hidden in [side.hidden for side in (given.first, given.second) if side.hidden and side.hidden.is_all]:
+        error = refused(hidden)
+        return DiffPlan((DiffMethod.LOG_ONLY,), why={DiffMethod.LOG_ONLY: (error.message,)}, hint=error.hint)
     key, key_reasons = _key(lake, newer, question)
     if key is None and not is_one_table:
         key, key_reasons = _key(lake, given.first, question)
@@ -285,7 +289,10 @@ def _predicate_sql(commit: Commit) -> str:
 
 def _key(lake: Lake, snapshot: Snapshot, question: Question) -> tuple[KeyChoice | None, tuple[str, ...]]:
     history = lake.history(snapshot.ref, limit=_KEY_HISTORY, ending_version=snapshot.version)
-    return choose_key(question.key, snapshot.metadata, history, question.remembered_key)
+    key, reasons = choose_key(question.key, snapshot.metadata, history, question.remembered_key)
+    if snapshot.hidden and key and not {*key.columns}.isdisjoint(snapshot.hidden.names):
+        return None, (refused(snapshot.hidden, key.columns).message,)
+    return key, reasons
 
 
 def _compared(columns: Sequence[str] | None, given: DiffInput, plan: DiffPlan) -> tuple[str, ...]:

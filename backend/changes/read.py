@@ -19,6 +19,7 @@ from backend.lake.model import FileReader, Snapshot
 from backend.lake.rows.log_subset import LocalFiles
 from backend.lake.table.metadata_diff import SchemaDiff, diff_schemas
 from backend.lake.table.properties import is_row_tracked
+from backend.lake.table.restricted import hidden_columns
 from backend.lake.table.schema import column_types, physical_names, readable_names
 from backend.sql.parquet_rows import ROW_ID_COLUMN, numbered_rows, why_not_as_stored
 from backend.sql.session import Connection
@@ -92,11 +93,15 @@ class DiffInput:
         return (self.first, self.apart.only_first), (self.second, self.apart.only_second)
 
 
+def _closed(*sides: Snapshot) -> set[str]:
+    return {name for each in sides for name in hidden_columns(each.hidden, each.metadata)}
+
+
 def two_versions(first: Snapshot, second: Snapshot, apart: FileDifference) -> DiffInput:
     older, newer = sorted((first, second), key=lambda snapshot: snapshot.version)
     changes = diff_schemas(older.metadata, newer.metadata)
     types = [change for change in changes.changed if change.what == "type"]
-    names = readable_names(newer.metadata)
+    names = tuple(name for name in readable_names(newer.metadata) if name not in _closed(older, newer))
     # A wider type holds every value of the one before (PROTOCOL.md, "Type Widening").
     kinds = [[(kind or "").partition("(")[0] for kind in (change.before, change.after)] for change in types]
     is_wider = all(after in _WIDER.get(before, ()) for before, after in kinds)
@@ -111,9 +116,9 @@ def two_tables(first: Snapshot, second: Snapshot) -> DiffInput:
     """Every file of both; columns go together by name and type."""
     apart = FileDifference(first.columns(DIFFERENCE_COLUMNS), second.columns(DIFFERENCE_COLUMNS))
     other, kinds = column_types(first.metadata.schema_json), column_types(second.metadata.schema_json)
-    readable = readable_names(second.metadata)
+    readable = [name for name in readable_names(second.metadata) if name not in _closed(first, second)]
     fit = tuple(name for name, kind in kinds.items() if other.get(name) == kind and name in readable)
-    unfit = tuple(name for name in kinds if name not in fit)
+    unfit = tuple(name for name in kinds if name not in fit and name not in _closed(first, second))
     schema = diff_schemas(first.metadata, second.metadata)
     return DiffInput(first, second, apart, None, fit, unfit, schema, is_one_table=False)
 

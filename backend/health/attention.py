@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from backend.expectations.model import ExpectationKind, Judgement, Standing, away, expected_text, found_text, standing
+from backend.expectations.shown import HiddenAt, as_shown
 from backend.format import ago, duration_text, things
 from backend.health.model import AttentionGroup, AttentionItem, Cause, Severity
 from backend.health.rules import gain_text, layout_text, merge_gain, severity_of
@@ -51,14 +52,15 @@ def load_attention(
     tables: Iterable[TableCard | UnreadableTable],
     streams: Sequence[StreamStatus],
     *,
+    hidden_at: HiddenAt,
     now: datetime,
 ) -> tuple[AttentionItem, ...]:
-    """What needs attention, with what the store knows beside the streams; raises `StoreError`."""
+    """What needs attention, with what the store knows and may be told beside the streams; raises `StoreError`."""
     policies = settings.table_policies
     return attention(
-        tables, streams, store.hosts(now=now), judgements=store.judgements(),
+        tables, streams, store.hosts(now=now), judgements=as_shown(store.judgements(), hidden_at),
         resting=resting(policies, store.jobs.acts_on_tables()) if policies else (),
-        notices=store.noticed.open(), webhook_error=store.told.error(now=now), now=now,
+        notices=as_shown(store.noticed.open(), hidden_at), webhook_error=store.told.error(now=now), now=now,
         settings=settings,
     )  # fmt: skip
 

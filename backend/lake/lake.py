@@ -5,14 +5,17 @@ Rule: thread-safe, never writes, raises only `LakehouseError`s; what is fixed by
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 from datetime import datetime
 from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING
 
+from backend.access import Actor
 from backend.caches import DiskCache, Lru
 from backend.errors import DiffError, LakehouseError, StorageError, TableNotFoundError, UnsupportedFeatureError
 from backend.lake import catalog
@@ -20,10 +23,11 @@ from backend.lake.cards import Cards, Table
 from backend.lake.log.actions import Checksum
 from backend.lake.log.listing import LOG, LogListing
 from backend.lake.log.log import TableLog
-from backend.lake.model import CardColumn, Commit, Snapshot, TableCard, TableRef, Timeline
+from backend.lake.model import CardColumn, Commit, Hidden, Metadata, Snapshot, TableCard, TableRef, Timeline
 from backend.lake.storage.folder import is_remote, normal_uri
 from backend.lake.storage.storage import Storage
 from backend.lake.table.properties import ownership
+from backend.lake.table.restricted import hidden_columns, hidden_values, masked, refused
 from backend.lake.table.schema import SchemaColumn, columns
 from backend.settings import Settings
 
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
 MOST_LOGS = 256
 MOST_FACTS = 32
 MOST_ARRIVING_FILES = 400_000
+MOST_VIEWS, HIDDEN_FOR_S = 64, 2
 
 
 class Lake:
@@ -59,7 +64,41 @@ class Lake:
         self._cards = Cards(self._storage, self, self._make_card, settings)
         self._facts: Lru[str, tuple[tuple[int, LogListing], LogFacts]] = Lru(MOST_FACTS)
         self._arrivals: Lru[tuple[str, int, bool, int], Arrival] = Lru(MOST_ARRIVING_FILES, lambda each: 1 + each.files)
-        self._listing: tuple[float, catalog.Listing] | None = None  # with the time of the look
+        self._listings: list[tuple[float, catalog.Listing]] = []  # the last one, with the time of the look
+        self._hidden_at: Lru[tuple[str, frozenset[str], int], Hidden | None] = Lru(MOST_LOGS)
+        self._views: Lru[frozenset[str], Lake] = Lru(MOST_VIEWS)
+        self.opened: frozenset[str] | None = None  # tables whose restricted values are shown; None: every table's
+
+    def seen_by(self, *people: Actor) -> Lake:
+        """The lake with the values alone that each of these may see, the same one for all who may see the same."""
+        views = [frozenset(table for grant in each.own_grants for table in grant.on) for each in people if each.grants]
+        if all(each.grants is None for each in people):
+            return self
+        lake = copy.copy(self)  # what it reads and keeps is everybody's
+        lake.opened = names = frozenset.intersection(*views) if views else frozenset()
+        return self._views.get_or_make(names, lambda: lake)
+
+    def hidden(self, ref: TableRef, *states: Metadata) -> Hidden | None:
+        """What whoever sees this lake may not see of a table as it is now, and as it was in other states."""
+        if self.opened is None or ref.name in self.opened:
+            return None
+        auth = self._settings.auth
+        holders = dict.fromkeys(grant.holder for grant in auth.grants if grant.names(ref.name))
+        who = f"{', '.join(holders) or 'nobody'} may see them by name"
+        try:
+            latest = self._log(ref).snapshot(None).metadata
+        except LakehouseError:  # whether it is restricted is not known
+            return Hidden(ref.name, is_all=True, who=f"its latest version cannot be read; {who}")
+        return hidden_values(ref.name, (latest, *states), auth.restricted, who)
+
+    def hidden_at(self, uri: str) -> Hidden | None:
+        """As `hidden`, of the table at an address, as it was seconds ago; all of one that is not there any more."""
+        if self.opened is None:
+            return None
+        refs, moment = self._list(self._settings.lake.refresh_s).by_uri, int(time.monotonic() / HIDDEN_FOR_S)
+        if uri not in refs:
+            return Hidden(uri, is_all=True, who="it is not there")
+        return self._hidden_at.get_or_make((uri, self.opened, moment), lambda: self.hidden(refs[uri]))
 
     @property
     def judged_rows(self) -> int:
@@ -135,7 +174,9 @@ class Lake:
         Raises `VersionNotFoundError`, `TableCorruptError`, `UnsupportedFeatureError`, `PathRefusedError` or a
         `StorageError`.
         """
-        return self._log(ref).snapshot(version)
+        snapshot = self._log(ref).snapshot(version)
+        hidden = self.hidden(ref, snapshot.metadata)
+        return snapshot if hidden is None else replace(snapshot, hidden=hidden)
 
     def history(
         self,
@@ -170,10 +211,13 @@ class Lake:
         return self._log(ref).checksum(version)
 
     def find_rows(self, snapshot: Snapshot, query: RowQuery) -> RowPage:
-        """The first rows of a version that a filter lets through; raises `DataFileMissingError` or a `TableError`."""
+        """The first rows of a version that a filter lets through, with nulls for what is hidden; raises a `TableError`,
+        such as `RowsRefusedError` and `DataFileMissingError`."""
         from backend.lake.rows.rows import find_rows
 
-        return find_rows(self._storage, snapshot, query)
+        names = self._nulls(snapshot, query.where)
+        page = find_rows(self._storage, replace(snapshot, hidden=None), query)
+        return replace(page, rows=masked(page.rows.to_reader(), names).read_all()) if names else page
 
     def read_files(
         self,
@@ -187,20 +231,22 @@ class Lake:
     ) -> pa.RecordBatchReader:
         """Every row of some files (`model.FILE_COLUMNS`; None for all) of a snapshot that a filter lets through, read
         with the schema of `as_of` where given. The column `numbered`, which the table must not have, gives each row its
-        file's number in `files`.
+        file's number in `files`. Restricted columns are nulls.
 
-        Raises `DataFileMissingError` or a `TableError`, at once or while it is read.
+        Raises `RowsRefusedError`, `DataFileMissingError` or a `TableError`, at once or while it is read.
         """
         from backend.lake.rows.rows import read_files
 
-        return read_files(self._storage, snapshot, files, columns=columns, where=where, as_of=as_of, numbered=numbered)
+        names, snapshot = self._nulls(snapshot, where, as_of), replace(snapshot, hidden=None)
+        rows = read_files(self._storage, snapshot, files, columns=columns, where=where, as_of=as_of, numbered=numbered)
+        return masked(rows, names)
 
     def local_files(self, snapshot: Snapshot, files: pa.Table) -> AbstractContextManager[LocalFiles | None]:
         """Files (`DIFFERENCE_COLUMNS`) for a reader of parquet, held open, with what the log says of them; None where
-        any lies on an object store. Raises `DataFileMissingError` and `PathRefusedError`."""
+        any lies on an object store, or a column is hidden. Raises what `read_files` raises, and `PathRefusedError`."""
         from backend.lake.rows.log_subset import local_files
 
-        return local_files(self._storage, snapshot, files)
+        return nullcontext() if self._nulls(snapshot) else local_files(self._storage, snapshot, files)
 
     def file_difference(self, ref: TableRef, first: int, second: int) -> FileDifference:
         """The files that only one of two versions has; costs what the commits in between changed."""
@@ -224,7 +270,11 @@ class Lake:
         """What a file of the version says of itself; raises `DataFileMissingError` where it has no such file."""
         from backend.lake.files.footer import read_footer
 
-        return read_footer(self._storage, snapshot, path)
+        footer = read_footer(self._storage, snapshot, path)
+        if self.hidden(snapshot.ref, snapshot.metadata) is None:  # else no bound is told
+            return footer
+        columns = tuple(replace(column, minimum=None, maximum=None) for column in footer.columns)
+        return replace(footer, logged=replace(footer.logged, stats=None), columns=columns)
 
     def retention_facts(self, ref: TableRef) -> LogFacts:
         """What the log says of its versions, for `runs.judge`; read again when its files changed."""
@@ -281,17 +331,19 @@ class Lake:
         self, ref: TableRef, from_version: int, to_version: int, *, columns: Sequence[str] | None = None
     ) -> pa.RecordBatchReader:
         """Changed rows of commits `from_version + 1 … to_version`, with `_change_type`, `_commit_version` and
-        `_commit_timestamp`; raises `DiffError` where the feed does not cover them, `UnsupportedFeatureError` where its
-        reader would misread a time or a name."""
+        `_commit_timestamp`, restricted columns as nulls; raises `RowsRefusedError`, `DiffError` where the feed does not
+        cover them, `UnsupportedFeatureError` where its reader would misread a time or a name."""
         from backend.lake.rows.rows import read_changes
 
         support = self.cdf_support(ref, from_version, to_version)
         if not support.covered:
             raise DiffError(support.reason, hint=support.hint)
         snapshot = self.snapshot(ref, to_version)
+        names = self._nulls(snapshot)
         log, versions = self._log(ref), range(from_version + 1, to_version + 1)
         times = log.committed_times(versions)
-        return read_changes(self._storage, snapshot, log.commits(versions), times, columns=columns)
+        rows = read_changes(self._storage, snapshot, log.commits(versions), times, columns=columns)
+        return masked(rows, names)
 
     def change_counts(self, ref: TableRef, version: int) -> Mapping[str, int]:
         """Rows per change type of one commit, no row read; raises as `changes` does, and `DiffError` where only reading
@@ -320,6 +372,19 @@ class Lake:
 
         return rest_of(self._log(ref), version, read, feed=feed)
 
+    def _nulls(self, snapshot: Snapshot, where: RowFilter | None = None, as_of: Snapshot | None = None) -> list[str]:
+        """The columns that are read as nulls; raises `RowsRefusedError` where no row may be read, or the filter asks of
+        a hidden column."""
+        from backend.lake.rows.filters import name_sql
+
+        read_as = (as_of or snapshot).metadata
+        hidden = self.hidden(snapshot.ref, snapshot.metadata, read_as)
+        closed, asked = hidden_columns(hidden, read_as), where.predicate() or "" if where else ""
+        named = where.check.columns if where and where.check else ()
+        if hidden and (hidden.is_all or (names := [n for n in closed if n in named or name_sql(n) in asked])):
+            raise refused(hidden, () if hidden.is_all else names)
+        return closed
+
     def _find_uri(self, uri: str) -> TableRef:
         if ref := self._list(self._settings.lake.refresh_s).by_uri.get(uri):
             return ref
@@ -332,12 +397,12 @@ class Lake:
         return TableRef(uri, name, root, catalog.layer_of(name))
 
     def _list(self, max_age_s: float) -> catalog.Listing:
-        listed = self._listing
+        listed = self._listings[-1] if self._listings else None
         if listed is None or time.monotonic() - listed[0] > max_age_s:
             lost = self._cards.take_lost()
             listed_before = {ref.uri for ref in listed[1].refs} - lost if listed else set()
             listed = (time.monotonic(), catalog.list_tables(self._storage, listed_before))
-            self._listing = listed
+            self._listings[:] = [listed]
             self._cards.forget({ref.uri for ref in listed[1].refs})
         return listed[1]
 

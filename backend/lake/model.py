@@ -188,6 +188,21 @@ class Timeline:
     truncated: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """What whoever looks may not see of a table: all values, or those of columns that files call `physical`."""
+
+    table: str
+    is_all: bool
+    who: str
+    physical: frozenset[str] = frozenset()
+    names: tuple[str, ...] = ()
+
+    def touches(self, *texts: str) -> bool:
+        """Whether words about the table may tell a hidden value."""
+        return self.is_all or any(name.lower() in text.lower() for name in self.names for text in texts)
+
+
 class Files(typing.Protocol):
     """The live files of a version by column: `file_set.FileSet`."""
 
@@ -201,7 +216,8 @@ class Files(typing.Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A table at one version. Its files are read column by column when a figure needs them."""
+    """A table at one version. Its files are read column by column when a figure needs them. `hidden`: the values that
+    whoever it was read for may not see."""
 
     ref: TableRef
     version: int
@@ -211,6 +227,7 @@ class Snapshot:
     file_set: Files
     small_actions: Callable[[], tuple[Mapping[str, int], Mapping[str, str]]] = lambda: ({}, {})
     check: Callable[[], tuple[str, ...]] = tuple
+    hidden: Hidden | None = None
 
     @property
     def findings(self) -> tuple[str, ...]:

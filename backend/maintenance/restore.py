@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from backend.changes.model import CommitChanges
 from backend.errors import CheckpointError, StorageError, StreamRefusedError, TableNotFoundError
+from backend.expectations.shown import as_shown
 from backend.format import bytes_text, count_text, cut, rows_text, things, utc_text
 from backend.lake.history.history import predicate_text
 from backend.lake.lake import Lake
@@ -59,7 +60,8 @@ def preview_restore(
     seen = FilesSeen(asked.to_version, then.num_files, checked, present.count(False))
     answer = judge_version(judge(lake.retention_facts(now.ref), clock), asked.to_version, seen).restore
     undone = lake.history(now.ref, starting_version=asked.to_version + 1, limit=MOST_COMMITS)
-    notices = [notice for notice in (store.noticed.open() if store else ()) if notice.uri == now.ref.uri]
+    ours = [notice for notice in (store.noticed.open() if store else ()) if notice.uri == now.ref.uri]
+    notices = as_shown(ours, lake.hidden_at)
     wrong = {notice.version for notice in notices if notice.kind in (Measure.DELETED, Measure.ROWS)}
     risks, notes = _of_commits(now.version - asked.to_version, undone, wrong)
     risks += _of_metadata(now, then, asked, users)

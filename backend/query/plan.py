@@ -19,6 +19,7 @@ from backend.lake.lake import is_uri
 from backend.lake.model import Commit, Snapshot, TableRef
 from backend.lake.rows.rows import candidates
 from backend.lake.storage.folder import is_remote
+from backend.lake.table.restricted import hidden_columns, refused, require_shown
 from backend.lake.table.schema import SchemaColumn, columns, readable_names
 from backend.query.statement import Source, Statement, read_statement
 from backend.query.views import Columns, World, lake_view, table_view
@@ -27,6 +28,7 @@ from backend.times import Clock, parse_time
 
 _MOST_COMMITS = 100  # looked through for the only one that changed rows
 
+_VALUES = frozenset(("lower_bounds", "upper_bounds", "partition", "file_path"))  # which tell values of rows
 LEAST_CPU_S = 8.0
 
 
@@ -169,6 +171,9 @@ def _read_table(world: World, source: Source, ref: TableRef, at: str | None, clo
         written = parse_time(source.version, clock).isoformat()
     snapshot = world.lake.snapshot(ref, resolve_version(world.lake, ref, written, clock))
     if source.view:
+        is_asked = source.columns is None or not _VALUES.isdisjoint(source.columns)
+        if snapshot.hidden and source.view in ("files", "partitions") and is_asked:
+            raise refused(snapshot.hidden, hidden_columns(snapshot.hidden, snapshot.metadata))
         table = table_view(world, source.view, snapshot, source.columns)
         label = f"{ref.name}${source.view}"
         return TableRead(source.name, label, table.to_reader, snapshot.version, snapshot.committed_at)
@@ -193,11 +198,14 @@ def _rows(world: World, source: Source, snapshot: Snapshot) -> TableRead:
 
 
 def _columns(snapshot: Snapshot, wanted: Columns) -> tuple[str, ...]:
-    """At least one: rows are counted by it."""
+    """At least one: rows are counted by it. Raises `RowsRefusedError` for one that may not be seen."""
     every = readable_names(snapshot.metadata)
     if not every:
         raise QueryError(f"{snapshot.ref.name} has no columns at v{snapshot.version}", hint="name another version")
-    return tuple(name for name in every if wanted is None or name.lower() in wanted) or every[:1]
+    names = tuple(name for name in every if wanted is None or name.lower() in wanted)
+    require_shown(snapshot.hidden, snapshot.metadata, names)
+    closed = hidden_columns(snapshot.hidden, snapshot.metadata)
+    return names or tuple(name for name in every if name not in closed)[:1] or every[:1]
 
 
 def _changes(world: World, source: Source, ref: TableRef, clock: Clock) -> TableRead:
@@ -213,9 +221,11 @@ def _changes(world: World, source: Source, ref: TableRef, clock: Clock) -> Table
         TableRead, source.name, f"{ref.name}$changes({first}, {last})", between=(first, last),
         num_files=sum(map(len, sides)), size_bytes=sum(pc.sum(side["size_bytes"]).as_py() or 0 for side in sides),
     )  # fmt: skip
+    names, older = _columns(newer, source.columns), lake.snapshot(ref, first)
     if lake.cdf_support(ref, first, last).covered:
-        return made(partial(lake.changes, ref, first, last, columns=_columns(newer, source.columns)))
-    older, every = lake.snapshot(ref, first), _columns(newer, None)
+        return made(partial(lake.changes, ref, first, last, columns=names))
+    _columns(older, source.columns)
+    every = readable_names(newer.metadata)
     before = partial(lake.read_files, older, files.only_first, columns=every, as_of=newer)
     rows = partial(lake.read_files, newer, files.only_second, columns=every)
     between = (

@@ -1,4 +1,4 @@
-"""Statements that run again when a table that they read moved: once, for all who look at them.
+"""Statements that run again when a table that they read moved: once, for all who look and may see the same.
 
 Rule: nothing runs that nobody looks at. One look at the logs of a statement serves every viewer; it never runs twice at
 once, nor more often than every few seconds. Nobody waits: what is known is shown, and how fresh it is.
@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from backend.caches import Lru
-from backend.errors import LakehouseError, QueryError, fault
+from backend.errors import LakehouseError, QueryError, RowsRefusedError, fault
 from backend.format import bytes_text
 from backend.lake.model import TableRef
 from backend.query.answer import first_rows, query_limits
@@ -138,7 +138,7 @@ class Tiles:
             if rows is None or rows.pins != plan.pins or "now" in plan.pins or before.problem is not None:
                 rows = self._run(plan)
         except LakehouseError as exc:
-            problem = exc
+            rows, problem = None if isinstance(exc, RowsRefusedError) else rows, exc
         except Exception as exc:  # noqa: BLE001 - a thread's boundary: who looks is told
             _log.error("a tile failed", exc_info=exc)
             problem = fault(exc, on="a tile")

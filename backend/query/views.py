@@ -269,6 +269,7 @@ def _queries(world: World) -> list[tuple[Any, ...]]:
 
 def _notices(world: World) -> list[tuple[Any, ...]]:
     """Judged here and now, as `weir notices` does."""
+    from backend.expectations.shown import as_shown
     from backend.search.notices import NoticeLooks
     from backend.streams.status import query_names
 
@@ -277,5 +278,5 @@ def _notices(world: World) -> list[tuple[Any, ...]]:
     names, rows = ["table", *list(LAKE_VIEWS["notices"])[1:]], list[tuple[Any, ...]]()
     for ref in world.lake.tables():
         with suppress(LakehouseError):  # `weir.tables` says why it cannot be read
-            rows += _fields(looks.look(ref, since, world.now), names)
+            rows += _fields(as_shown(looks.look(ref, since, world.now), world.lake.hidden_at), names)
     return rows

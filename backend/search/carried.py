@@ -16,6 +16,7 @@ from backend.errors import LakehouseError
 from backend.format import bytes_text
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
+from backend.lake.table.restricted import require_shown
 from backend.lake.table.schema import column_types, columns
 from backend.search.notice import Notice
 from backend.sql.filters import parse_filter
@@ -59,6 +60,7 @@ def load_carried(lake: Lake, notice: Notice) -> Iterator[Carried]:
     were written since. Raises where the finding's own rows cannot be read."""
     own, refs = lake.find(notice.uri), lake.tables()
     bad = lake.snapshot(own, notice.version)
+    require_shown(bad.hidden, bad.metadata, [notice.subject])
     hurt, types = _hurt_rows(lake, bad, notice), column_types(bad.metadata.schema_json)
     result, left_bytes = Carried(), MOST_BYTES
     for number, ref in enumerate(refs):
@@ -71,6 +73,8 @@ def load_carried(lake: Lake, notice: Notice) -> Iterator[Carried]:
                 continue
             yield replace(result, share=number / len(refs), table=ref.name)
             joins = _joins(notice, types, others, latest.metadata.configuration)
+            for seen in (bad, latest):  # a hidden value is null, and equal to none
+                require_shown(seen.hidden, seen.metadata, [notice.subject, *(joins or ())])
             versions = _written_since(lake, latest, notice)
             files = latest.columns((*_FILES, "modified_at"))
             is_new = pc.is_in(files["path"], pa.array(versions, pa.string()))

@@ -22,6 +22,7 @@ from backend.errors import QueryError
 from backend.format import cut
 from backend.lake.model import FILE_COLUMNS, Snapshot
 from backend.lake.storage.folder import is_remote
+from backend.lake.table.restricted import require_shown
 from backend.lake.table.schema import NESTED, column_names, columns, readable_names
 from backend.sql.expression import AGGREGATES, Expression, nodes, read_expression, require_truth, source_of
 from backend.sql.numbers import FILES_AT_ONCE, Numbers, Reading, ValueSource, narrowest
@@ -95,13 +96,15 @@ class VersionCondition:
 
 def check_condition(text: str, snapshot: Snapshot) -> VersionCondition:
     """A condition against the columns of a version; `(sku, site)` alone has to be unique. Raises `QueryError` with the
-    position it is about."""
+    position it is about, and `RowsRefusedError`."""
     if not text.strip():
         raise QueryError("there is no condition", hint=_EMPTY_HINT)
     names = readable_names(snapshot.metadata)
     expression = read_expression(text, names)
     if expression.tree.get("function_name") == "row" and not expression.aggregates:
         expression = read_expression(f"count(*) = count(DISTINCT {expression.text})", names)
+    if expression.columns:  # how many rows there are is open
+        require_shown(snapshot.hidden, snapshot.metadata, expression.columns)
     by_row = not expression.aggregates
     if by_row and not expression.columns:
         raise QueryError("the condition names no column, so it is the same at every version", hint=_EMPTY_HINT)

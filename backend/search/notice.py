@@ -109,7 +109,7 @@ _HURT = {
 }
 
 
-_OWN_WHERE = (Measure.VALUE, Measure.ONE_VALUE, Measure.SPELLING, Measure.LATER)  # whose subject says which rows
+OWN_WHERE = (Measure.VALUE, Measure.ONE_VALUE, Measure.SPELLING, Measure.LATER)  # whose subject says which rows
 
 
 def hurt_by(kind: Measure, column: str) -> str:
@@ -127,7 +127,7 @@ def notice_text(notice: Notice) -> str:
         return f"{notice.subject} on another condition than before: {notice.before} → {notice.after} {where}"
     of = " of " if notice.kind.startswith("share") and not notice.kind.endswith(("with", "where")) else " "
     what = f"{notice.kind}{of}{notice.subject}" if notice.subject else notice.kind
-    own = notice.subject if notice.kind in _OWN_WHERE else hurt_by(notice.kind, notice.subject)
+    own = notice.subject if notice.kind in OWN_WHERE else hurt_by(notice.kind, notice.subject)
     own = f"{plain_name(notice.subject)} > " if notice.kind is Measure.HIGHEST else own
     group = (notice.where.partition(own)[0] if own else notice.where).removesuffix(" AND ")
     rows = f" where {group}" if group else ""

@@ -20,7 +20,7 @@ from backend.caches import Lru
 from backend.errors import BisectError, LakehouseError, NothingBrokenError, QueryError
 from backend.lake.history.history import resolve_version
 from backend.lake.lake import Lake
-from backend.lake.model import Commit, TableRef
+from backend.lake.model import Commit, Hidden, TableRef
 from backend.search.condition import Examples, Judge, VersionCondition, VersionVerdict, check_condition, verdict_text
 from backend.sql.numbers import Numbers, VersionValue
 from backend.times import Clock
@@ -199,7 +199,7 @@ class Bisects:
 
     def __init__(self) -> None:
         self._judge = Judge()
-        self._results: Lru[tuple[str, str, str, int | None, int, int], Bisection] = Lru(MOST_RESULTS)
+        self._results: Lru[tuple[str, str, str, int | None, int, int, Hidden | None], Bisection] = Lru(MOST_RESULTS)
 
     def over(self, lake: Lake, ref: TableRef, request: BisectRequest) -> Iterator[BisectProgress]:
         """As `bisect`."""
@@ -208,7 +208,7 @@ class Bisects:
                 if (result := step.result) is not None:
                     for good in {result.good} | ({None} if request.good in (None, OLDEST) else set()):
                         key = ref.uri, result.table_id, request.condition.strip(), good, result.bad, request.check
-                        self._results.put(key, result)
+                        self._results.put((*key, lake.hidden(ref)), result)
                 yield step
 
     def known(self, lake: Lake, ref: TableRef, request: BisectRequest) -> Bisection | None:
@@ -217,7 +217,8 @@ class Bisects:
         good, bad = (named_version(lake, ref, end, request.clock) for end in (request.good, request.bad))
         bad = lake.latest_version(ref) if bad is None else bad
         table_id = lake.snapshot(ref, max(bad, good or 0)).metadata.id  # of the latest, where it was replaced since
-        return self._results.get((ref.uri, table_id, request.condition.strip(), good, bad, request.check))
+        key = ref.uri, table_id, request.condition.strip(), good, bad, request.check, lake.hidden(ref)
+        return self._results.get(key)
 
 
 # the two ends --------------------------------------------------------------------------------------------------------

@@ -21,7 +21,8 @@ import pyarrow as pa
 from backend.caches import Lru
 from backend.errors import LakehouseError, QueryError, TableError
 from backend.lake.files.stats import ColumnTotals, StatKind, column_totals, columns_with_stats
-from backend.lake.model import Snapshot, TableRef, VersionReader
+from backend.lake.model import Hidden, Snapshot, TableRef, VersionReader
+from backend.lake.table.restricted import require_shown
 from backend.lake.table.schema import NESTED, SchemaColumn, columns, read_schema, readable_names
 from backend.sql.expression import Expression, check_expression
 from backend.sql.session import Computation
@@ -31,7 +32,7 @@ from backend.work import Stopped, Work, still_runs
 MOST_VALUES = 20_000
 FILES_AT_ONCE = 512
 
-Key = tuple[str, str, int, str]
+Key = tuple[str, str, int, str, Hidden | None]
 Value = TypeVar("Value")
 
 
@@ -133,7 +134,7 @@ class Numbers(Generic[Value]):
         values = self._values.find(_key(snapshot, version, asked) for version in versions)
         return tuple(
             VersionValue(version, value, source=ValueSource.KEPT, table_id=table_id)
-            for (_, _, version, _), (value, table_id) in values.items()
+            for (_, _, version, *_), (value, table_id) in values.items()
         )
 
     def _each(
@@ -178,7 +179,7 @@ class Numbers(Generic[Value]):
 
 def _key(snapshot: Snapshot, version: int, asked: str) -> Key:
     # with the table's id: another table may be made under the same path
-    return snapshot.ref.uri, snapshot.metadata.id, version, asked
+    return snapshot.ref.uri, snapshot.metadata.id, version, asked, snapshot.hidden
 
 
 # the numbers that a page shows: an SQL aggregate over the rows, a column's statistics --------------------------------
@@ -204,7 +205,9 @@ def _aggregate(reading: Reading, snapshot: Snapshot, text: str) -> Any:
 
 
 def _checked(snapshot: Snapshot, text: str) -> Expression:
-    return check_expression(text, list(readable_names(snapshot.metadata)))
+    expression = check_expression(text, list(readable_names(snapshot.metadata)))
+    require_shown(snapshot.hidden, snapshot.metadata, expression.columns)
+    return expression
 
 
 # rows and versions ---------------------------------------------------------------------------------------------------
@@ -296,9 +299,14 @@ class Profile:
 
 
 def profiled(snapshot: Snapshot) -> list[SchemaColumn]:
-    """The columns that a profile is of: the outermost ones that can be read."""
-    left_out = read_schema(snapshot.metadata.schema_json).left_out
+    """The columns that a profile is of: the outermost ones that can be read, and may be."""
+    left_out = _left_out(snapshot)
     return [field for field in columns(snapshot.metadata) if field.depth == 0 and field.path not in left_out]
+
+
+def _left_out(snapshot: Snapshot) -> tuple[str, ...]:
+    left_out = read_schema(snapshot.metadata.schema_json).left_out
+    return (*left_out, *(snapshot.hidden.names if snapshot.hidden else ()))
 
 
 def from_log(snapshot: Snapshot, totals: Sequence[ColumnTotals]) -> Profile:
@@ -357,8 +365,7 @@ def _profile(reading: Reading, snapshot: Snapshot, _asked: str) -> Profile:
 
 
 def _of(snapshot: Snapshot, rows: int | None, columns: tuple[ColumnProfile, ...], *, is_read: bool) -> Profile:
-    left_out = read_schema(snapshot.metadata.schema_json).left_out
-    return Profile(snapshot.version, rows, is_read=is_read, columns=columns, left_out=left_out)
+    return Profile(snapshot.version, rows, is_read=is_read, columns=columns, left_out=_left_out(snapshot))
 
 
 def _read_columns(

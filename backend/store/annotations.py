@@ -16,6 +16,7 @@ from sqlalchemy.engine import Connection
 from backend.access import Access, Actor
 from backend.errors import SavedQueryNotFoundError, StreamRefusedError
 from backend.expectations.model import Finding, Judgement, State, TableExpectation
+from backend.expectations.shown import HiddenAt, as_shown
 from backend.format import cut, utc_text
 from backend.jobs.model import JobKind
 from backend.lake.history.history import check_name
@@ -129,17 +130,17 @@ class Noticed:
 
     def seen(
         self, uri: str, version: int, is_meant: Callable[[Notice], bool] = lambda _: True, *, actor: Actor, reason: str,
-        now: datetime, told: Sequence[Notice] = (),
+        now: datetime, told: Sequence[Notice] = (), hidden_at: HiddenAt = lambda _: None,
     ) -> list[Notice]:  # fmt: skip
         """What is open of a version and meant needs nobody any more; raises `StreamRefusedError` where nothing is.
-        `told`: what the page told of it, which no host may know."""
+        `told`: what the page told of it, which no host may know; `hidden_at`: what the audit trail does not tell."""
         with self._database.writing() as connection:
             note_notices(connection, told, now=now)
             where = notice_table.c.uri == uri, notice_table.c.version == version, *_OPEN
             open_ones = [*filter(is_meant, fetch(connection, Notice, sa.select(notice_table).where(*where)))]
             if not open_ones:
                 raise StreamRefusedError(f"nothing is open of v{version}", hint="`weir notices` lists what is")
-            outcome = "; ".join(map(notice_text, open_ones))
+            outcome = "; ".join(map(notice_text, as_shown(open_ones, hidden_at)))
             audit.admit(connection, Access(actor, open_ones[0].table, "seen", reason), now=now, outcome=outcome)
             seen = {"seen_by": actor.name, "seen_reason": reason.strip()}
             of_these = sa.tuple_(notice_table.c.kind, notice_table.c.subject).in_([each.key[2:] for each in open_ones])

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from backend.errors import LakehouseError
+from backend.expectations.shown import as_shown
 from backend.format import count_text, cut, duration_text, things, utc_text
 from backend.lake.history.history import look_back, stream_of
 from backend.lake.lake import Lake
@@ -93,7 +94,8 @@ def load_timeline(
             what = f"{act.action} by {act.actor}: {act.reason}{act.detail and f' ({act.detail})'}"
             kind: Kind = "note" if act.action == "note on incident" else "act"
             events.append(Event(act.at, lane, "failure" if act.action.endswith(" failed") else kind, what))
-        for notice in store.noticed.of_table(node, since=since, until=end) if store else ():
+        noticed = store.noticed.of_table(node, since=since, until=end) if store else ()
+        for notice in as_shown(noticed, lake.hidden_at):
             what = notice_text(notice) + ("" if notice.mended_at is None else f"; mended at v{notice.mended_at}")
             events.append(Event(notice.committed_at or since, lane, "notice", what, version=notice.version))
     shown = [each for each in events if since <= (each.ended_at or each.at) and each.at <= end]
@@ -184,7 +186,8 @@ def load_incident(
         left_out += happened.left_out
         downstream += happened.lanes[happened.lanes.index(table.name) + 1 :]
         noticed = store.noticed.of_table(table.uri, since=table.since, until=LATEST)
-        findings += [notice for notice in noticed if notice.key in incident.findings and notice not in findings]
+        ours = [notice for notice in noticed if notice.key in incident.findings]
+        findings += [notice for notice in as_shown(ours, lake.hidden_at) if notice not in findings]
     in_order = sorted(events, key=lambda event: event.at)
     below, missing = (tuple(dict.fromkeys(words)) for words in (downstream, left_out))
     return IncidentReport(incident, tuple(findings), tuple(in_order), below, missing)

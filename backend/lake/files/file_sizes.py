@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from backend.lake.model import Bucket, Snapshot
 from backend.lake.table.properties import parse_size
+from backend.lake.table.restricted import hidden_columns, refused
 from backend.settings import HealthSettings
 
 MB = 1_000_000
@@ -267,6 +268,8 @@ class FilePage:
 
 def file_page(snapshot: Snapshot, choice: FileChoice, *, start: int = 0, length: int = 50) -> FilePage:
     """A page of the chosen files in their order, ties in the log's; a start beyond the end gives the last page."""
+    if snapshot.hidden and _hides_partitions(snapshot):  # which paths tell as well
+        raise refused(snapshot.hidden, snapshot.hidden.names)
     sizes = integers(snapshot.columns(["size_bytes"])["size_bytes"])
     chosen = np.flatnonzero(_chosen(snapshot, choice, sizes)).astype(np.int64)
     start = max(0, min(start, (len(chosen) - 1) // length * length))
@@ -321,13 +324,20 @@ def share_deleted(deleted_rows: int, num_rows: int | None) -> float | None:
 
 
 def partition_codes(snapshot: Snapshot) -> tuple[Integers, list[str]]:
-    """A code per file and the partition of each code; every code is used."""
+    """A code per file and the partition of each code; every code is used. A hidden value is told by a number alone."""
     partitions = snapshot.partitions()
     coded = partitions if pa.types.is_dictionary(partitions.type) else partitions.dictionary_encode()
     codes = np.asarray(coded.indices.to_numpy(zero_copy_only=False), np.int64)
     used = np.bincount(codes, minlength=len(coded.dictionary)) > 0
     dense: Integers = np.cumsum(used) - 1
-    return dense[codes], coded.dictionary.filter(pa.array(used)).to_pylist()
+    names: list[str] = coded.dictionary.filter(pa.array(used)).to_pylist()
+    if _hides_partitions(snapshot):
+        names = [f"restricted {number}" for number in range(1, len(names) + 1)]
+    return dense[codes], names
+
+
+def _hides_partitions(snapshot: Snapshot) -> bool:
+    return not {*hidden_columns(snapshot.hidden, snapshot.metadata)}.isdisjoint(snapshot.metadata.partition_columns)
 
 
 def integers(column: pa.ChunkedArray) -> Integers:

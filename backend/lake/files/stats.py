@@ -21,6 +21,7 @@ from backend.errors import ColumnNotFoundError
 from backend.lake.files.stats_text import FileStats, bound_value, read_stats, stat_kind, value_type
 from backend.lake.files.stats_text import StatKind as StatKind
 from backend.lake.model import Metadata, Snapshot
+from backend.lake.table.restricted import hidden_columns
 from backend.lake.table.schema import SchemaColumn, columns, partition_values
 
 FILES_AT_ONCE = 65_536
@@ -204,13 +205,14 @@ def _chunks(snapshot: Snapshot, wanted: Sequence[SchemaColumn], files_at_once: i
     step = max(1, min(files_at_once, BYTES_AT_ONCE * files.num_rows // (files["stats"].nbytes + 1)))
     chunks = [files.slice(start, step) for start in range(0, max(1, files.num_rows), step)]
     if len(chunks) == 1:  # threads take as long to begin as a few files to read
-        yield _chunk(chunks[0], snapshot.metadata, wanted)
+        yield _chunk(chunks[0], snapshot, wanted)
         return
     with ThreadPoolExecutor(READ_AT_ONCE) as pool:
-        yield from pool.map(lambda chunk: _chunk(chunk, snapshot.metadata, wanted), chunks)
+        yield from pool.map(lambda chunk: _chunk(chunk, snapshot, wanted), chunks)
 
 
-def _chunk(files: pa.Table, metadata: Metadata, wanted: Sequence[SchemaColumn]) -> list[ColumnStats]:
+def _chunk(files: pa.Table, snapshot: Snapshot, wanted: Sequence[SchemaColumn]) -> list[ColumnStats]:
+    metadata, hidden = snapshot.metadata, hidden_columns(snapshot.hidden, snapshot.metadata)
     columns_of = {name: _joined(files[name]) for name in files.column_names}
     columns_of |= {name: columns_of[name].cast(pa.string()) for name in ("stats", "partition") if name in columns_of}
     rows = columns_of["num_records"]
@@ -225,6 +227,8 @@ def _chunk(files: pa.Table, metadata: Metadata, wanted: Sequence[SchemaColumn]) 
             stats, exact = _partition_stats(columns_of["partition"], rows, column, metadata), always
         else:
             stats, exact = by_path[column.path], is_tight
+        if column.names[0] in hidden:  # bounds are values
+            stats = replace(stats, min=pa.nulls(len(rows), stats.min.type), max=pa.nulls(len(rows), stats.max.type))
         made.append(
             ColumnStats(column.path, column.type, stat_kind(column), column.is_partition,
                         stats.min, stats.max, stats.null_count, rows, exact)

@@ -145,7 +145,7 @@ def test_each_of_duckdbs_types_leaves_whole(weir: Weir) -> None:
         for (k, (_, v, _)), text in as_written
     ]
     assert (line[:-2], header.count("v"), [row[-1] for row in rest]) == (cells, len(LEAVES) + 1, ["5", "3"])
-    world = services.world()
+    world = services.world(services.lake())
     with answered(
         world, plan_query(world, sql, services.clock()), query_limits(services.settings().lake), None
     ) as rows:

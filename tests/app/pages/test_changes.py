@@ -116,7 +116,7 @@ def test_every_changed_row_can_be_exported_though_the_page_lists_the_first(
     app = open_page("changes", table="sales", from_=0, to=2, key="sale")
     assert "Export all 180 changed rows" in words(app)
     question = Question(services.lake().find("sales"), 0, 2, key=("sale",), row_limit=10)
-    listed = json.loads(every_row(diff(services.lake(), question), FORMATS["json"]))
+    listed = json.loads(every_row(services.lake(), diff(services.lake(), question), FORMATS["json"]))
     changed = dict.fromkeys(range(30), "delete") | dict.fromkeys(range(250, 400), "update")
     assert {row["key"]["sale"]: row["change"] for row in listed} == changed and len(listed) == 180
 

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from backend.sql.session import CancelToken
 from tests.worlds.lake.diffs import NOWHERE, answer_of
 from tests.worlds.processes import wait_until
 
-NO_LAKE: Any = None
+NO_LAKE: Any = SimpleNamespace(hidden=lambda _: None)
 
 
 def question(to_version: int = 1, **options: Any) -> Question:
@@ -78,7 +79,7 @@ def test_two_viewers_share_one_computation_and_a_third_gets_it_at_once(slow: Slo
     assert step.result is None
     slow.go.set()
     assert last(first).result == last(second).result == answer()
-    assert differences.known(question()) == answer()
+    assert differences.known(NO_LAKE, question()) == answer()
     assert [each.result for each in differences.over(NO_LAKE, question())] == [answer()]
     assert slow.calls == 1
 
@@ -109,11 +110,11 @@ def test_only_the_last_who_leaves_or_cancels_stops_it(slow: Slow, is_cancelled: 
     for viewer, is_stopped in ((first, False), (second, True)):
         viewer.close()
         if is_cancelled:
-            differences.abandon(question())
+            differences.abandon(NO_LAKE, question())
         else:
             later.passes()
         assert slow.tokens[0].is_stopped is is_stopped
-    assert differences.known(question()) is None
+    assert differences.known(NO_LAKE, question()) is None
 
 
 def test_a_failure_reaches_everybody_who_waits_and_is_not_kept() -> None:
@@ -156,9 +157,9 @@ def test_an_answer_without_rows_is_kept_for_moments_only() -> None:
     differences = Differences(compute=gone, clock=lambda: now_s[0])
     last(differences.over(NO_LAKE, question()))
     now_s[0] = CacheLimits().heals_after_s
-    assert differences.known(question()) is not None
+    assert differences.known(NO_LAKE, question()) is not None
     now_s[0] += 1
-    assert differences.known(question()) is None
+    assert differences.known(NO_LAKE, question()) is None
 
 
 def test_only_so_many_answers_are_kept(slow: Slow) -> None:
@@ -166,4 +167,4 @@ def test_only_so_many_answers_are_kept(slow: Slow) -> None:
     differences = Differences(compute=slow, limits=CacheLimits(answers=2))
     for number in range(3):
         last(differences.over(NO_LAKE, question(number)))
-    assert [differences.known(question(number)) is not None for number in range(3)] == [False, True, True]
+    assert [differences.known(NO_LAKE, question(number)) is not None for number in range(3)] == [False, True, True]
