@@ -7,10 +7,12 @@ the viewer can quote.
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
 import streamlit as st
 import structlog
 
+from app import services, viewer
 from app.ui.view.words import markdown_safe, sentence
 from backend import errors
 from backend.redaction import without_secrets
@@ -23,6 +25,7 @@ _MEANINGS: tuple[tuple[type[errors.LakehouseError], str], ...] = (
     (errors.VersionNotFoundError, "This version is not there, or the log can no longer rebuild it."),
     (errors.QueryError, "Nothing was read or computed."),
     (errors.ExportError, "No file was sent."),
+    (errors.RowsRefusedError, "Nothing of them was read; what the log says of the table is open."),
     (errors.TableCorruptError, "The table's log breaks the Delta protocol, so none of its figures can be trusted."),
     (errors.UnsupportedFeatureError, "The table uses a feature that Weir cannot read yet; other readers may."),
     (errors.DataFileMissingError, "The log names a data file that is gone, most often after a VACUUM."),
@@ -49,6 +52,12 @@ def boundary() -> Iterator[None]:
         show(exc)
 
 
+@st.cache_data(show_spinner=False, ttl=timedelta(hours=1), max_entries=1_000)
+def _note_refused(name: str, table: str, message: str) -> None:
+    """Once an hour: who looks again and again does not fill the trail."""
+    services.note_refused(name, table, message)
+
+
 def show(exc: errors.LakehouseError, *, meaning: str = "") -> None:
     """An error as a panel: what happened, what it means (of its kind unless said), what to do; details folded."""
     meaning = meaning or next((text for kind, text in _MEANINGS if isinstance(exc, kind)), "")
@@ -60,6 +69,8 @@ def show(exc: errors.LakehouseError, *, meaning: str = "") -> None:
         st.info(text, icon=":material/check_circle:")
     else:
         st.error(text, icon=":material/error:")
+    if isinstance(exc, errors.RowsRefusedError):
+        _note_refused(viewer.actor().name, exc.table, exc.message)
     if exc.__cause__ is not None:
         first_line = (str(exc.__cause__).splitlines() or [""])[0]
         cause = f"{type(exc.__cause__).__name__}: {without_secrets(first_line)[:500]}"

@@ -69,12 +69,12 @@ def require(login: Login, _second: int) -> None:
     if any(entries[number].action == "logout" for number in of_login) or set(later) - {own.reason}:
         raise LoginRefusedError("you are logged out, or your groups have changed")
     if not of_login:
-        store.note_login(own)
+        store.note_of_viewer(own)
 
 
 def end(login: Login) -> None:
     """Logs out every page and browser that has this login; raises `StoreError`."""
-    services.store().note_login(login.entry("logout"))
+    services.store().note_of_viewer(login.entry("logout"))
     require.cache_clear()
 
 

@@ -8,13 +8,16 @@ import atexit
 import getpass
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from backend.access import Actor, grant_problems
+from backend.errors import StoreError
 from backend.settings import Settings, load_settings
+from backend.stream_model.stream import AuditEntry
 from backend.times import Clock
 
 if TYPE_CHECKING:
@@ -102,6 +105,13 @@ def world(seen: "Lake", actor: Actor | None = None) -> "World":
     from backend.query.views import World
 
     return World(seen, existing_store(), now(), settings(), actor)
+
+
+def note_refused(name: str, table: str, message: str) -> None:
+    """In the audit trail, where there is one: to whom rows of which table were not shown."""
+    with suppress(StoreError):
+        if (kept := existing_store()) is not None:
+            kept.note_of_viewer(AuditEntry(now(), name, "rows refused", table, "", message))
 
 
 def access_problems() -> list[str]:

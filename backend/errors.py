@@ -110,9 +110,13 @@ class PathRefusedError(TableError):
 
 
 class RowsRefusedError(TableError):
-    """The values of a table, or of some of its columns, are restricted, and no grant names the table to who asks."""
+    """The values of a `table`, or of some of its columns, are restricted, and no grant names it to who asks."""
 
     exit_code = 4
+
+    def __init__(self, message: str, *, table: str, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.table = table
 
 
 class StorageError(LakehouseError):

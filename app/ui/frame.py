@@ -84,7 +84,7 @@ def login_page(reason: str) -> NoReturn:
 @st.cache_data(show_spinner=False, ttl=timedelta(hours=1), max_entries=1_000)
 def _note_refusal(name: str, reason: str) -> None:
     """In the audit trail once an hour: whoever tries again and again does not fill it."""
-    services.store().note_login(AuditEntry(services.now(), name, "login refused", "login", reason))
+    services.store().note_of_viewer(AuditEntry(services.now(), name, "login refused", "login", reason))
 
 
 def _login_line() -> None:

@@ -21,12 +21,12 @@ from backend.access import NEEDS, OF_STREAMS, Access, Actor, Role, check, permis
 from backend.format import cut as cut_text
 from backend.store.engine import TRAIL
 from backend.store.schema import EPOCH, Row, audit, readable, row_of
-from backend.stream_model.stream import OF_LOGINS, OF_QUERIES, AuditEntry
+from backend.stream_model.stream import OF_QUERIES, OF_VIEWERS, AuditEntry
 
 FORMAT = 1
 CHAINED = [field.name for field in fields(AuditEntry)][1:-1]  # after the time
 CUT, HIDDEN = "cut trail", "(its author's alone)"
-_NO_ACTS = (*OF_QUERIES, *OF_LOGINS, "look as", "export audit", CUT)
+_NO_ACTS = (*OF_QUERIES, *OF_VIEWERS, "look as", "export audit", CUT)
 EVERY: Mapping[str, object] = {}
 _CUT_TO = re.compile(r"rows up to ([0-9]+), hash ([0-9a-f]{64})")
 _LOCK = 0x57454953  # beside that of the schema
@@ -53,11 +53,11 @@ def note(connection: Connection, entry: AuditEntry) -> None:
     connection.info[TRAIL][0].append(entry)
 
 
-def note_login(connection: Connection, entry: AuditEntry) -> None:
-    """Writes down a login, a logout or a refused login: of a front end, before anybody may act."""
-    if entry.action not in OF_LOGINS:
+def note_of_viewer(connection: Connection, entry: AuditEntry) -> None:
+    """Writes down a login, a logout, or what was refused before anything was done: of a front end."""
+    if entry.action not in OF_VIEWERS:
         raise ValueError(entry.action)
-    note(connection, replace(entry, result="denied") if entry.action == "login refused" else entry)
+    note(connection, replace(entry, result="denied") if entry.action.endswith("refused") else entry)
 
 
 def _harmless(text: str) -> str:

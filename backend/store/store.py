@@ -126,7 +126,7 @@ class ControlStore:
     apps = reading(streams.apps)
     admit = writing(audit.admit)
     note = writing(audit.note)
-    note_login = writing(audit.note_login)
+    note_of_viewer = writing(audit.note_of_viewer)
     audit_entries = reading(audit.entries)
     audit_head = reading(audit.head)
     verify_audit = reading(audit.verify)

@@ -357,7 +357,7 @@ class Lease:
 
 QUERY = "query"  # the action of an entry that says what was read
 OF_QUERIES = (QUERY, f"{QUERY} job", f"cancel {QUERY} job", f"{QUERY} done")  # the same by a stream host
-OF_LOGINS = ("login", "logout", "login refused")
+OF_VIEWERS = ("login", "logout", "login refused", "rows refused")
 
 
 @dataclass(frozen=True, slots=True)

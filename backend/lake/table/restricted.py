@@ -50,7 +50,7 @@ def refused(hidden: Hidden, columns: Iterable[str] = ()) -> RowsRefusedError:
     what, hint = f"the rows of {hidden.table} are", "its schema, history and sizes are open"
     if not hidden.is_all and (names := ", ".join(columns)):
         what, hint = f"{names} of {hidden.table} is", "name the other columns"
-    return RowsRefusedError(f"{what} restricted: {hidden.who}", hint=f"{hint}; ask them for more")
+    return RowsRefusedError(f"{what} restricted: {hidden.who}", table=hidden.table, hint=f"{hint}; ask them for more")
 
 
 def masked(reader: Any, names: Collection[str]) -> Any:

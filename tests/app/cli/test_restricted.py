@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from app import services
 from backend.access import Actor
+from backend.settings import load_settings
 from backend.sql.saved import Chart
+from backend.store.store import ControlStore
 from tests.worlds.lake.restricted import CUSTOMERS, GRANTS, PEOPLE, leaked, restricted_lake
 from tests.worlds.terminal import Answer, Weir
 
@@ -78,6 +81,10 @@ def test_a_query_that_touches_them_is_refused_by_name_before_it_runs(by: As, nam
             assert answer.code == 4 and f"{table} " in answer.err and "user ann may see" in answer.err, answer
             assert not leaked(answer.out + answer.err)
     assert by("ann", "query", STATEMENTS[name], "--json").code == 0
+    with closing(ControlStore.open(load_settings())) as store:  # made by the first query that was answered
+        by("bob", "query", STATEMENTS[name])
+        entry = store.audit_entries()[0]
+        assert (entry.actor, entry.action, entry.subject, entry.result) == ("bob", "rows refused", table, "denied")
 
 
 def test_what_is_open_of_them_stays_open(by: As) -> None:

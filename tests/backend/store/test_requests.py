@@ -208,7 +208,7 @@ REPORTS = {
         *("acquire", "acquire_all", "renew", "renew_all", "release", "alone"),
         *("prune_progress", "prune_rollups", "prune_judgements", "prune_hosts"),
         "note",  # that a query was asked: it changes nothing
-        "note_login",  # of a front end, and of logins alone
+        "note_of_viewer",  # of a front end: logins, and rows that it did not show
         "take_in",  # what other applications left in the inbox; pages call it before they read
         "cut_audit",  # what changes nothing but the trail
     },
@@ -320,7 +320,7 @@ def test_nothing_but_the_store_writes_to_it() -> None:
 
 
 def test_no_front_end_reports_what_only_a_host_knows() -> None:
-    reports = set().union(*REPORTS.values()) - {"take_in", "note_login"}
+    reports = set().union(*REPORTS.values()) - {"take_in", "note_of_viewer"}
     calls = [
         f"{file.relative_to(ROOT)}: {ast.unparse(node)}"
         for folder in ("app", "pages")
