@@ -131,7 +131,7 @@ def _page(name: str) -> Page:
     label, icon = next(entry[1:] for entries in _GROUPS.values() for entry in entries if entry[0] == name)
     if name == "stream" and (chosen := state.stream()) and chosen == markdown_safe(chosen):  # a title is Markdown
         label = cut(chosen)
-    is_hidden = state.table() is None if name in table_pages() else name == "access" and not has_roles()
+    is_hidden = state.table() is None if name in table_pages() else name in ("access", "audit") and not has_roles()
     return st.Page(
         _FOLDER / f"{name}.py", title=label, icon=icon, url_path=name, default=name == "overview",
         visibility="hidden" if is_hidden else "visible",

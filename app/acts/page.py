@@ -24,6 +24,7 @@ def acts() -> None:
     for part in (_acts_list, _dropped_list, _planned_by_policies):
         with errors.boundary():
             part()
+    navigation.page_link("audit", "The audit trail: who asked for what, and why")
 
 
 def _planned_by_policies() -> None:
