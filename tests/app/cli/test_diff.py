@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +23,8 @@ from backend.changes.cache import Differences
 from backend.changes.model import DiffMethod, Question, VersionDiff
 from backend.errors import JobError
 from backend.jobs.model import Job, JobEnd, JobKind, JobRequest
+from backend.lake.lake import Lake
+from backend.settings import load_settings
 from backend.sql.export import FORMATS
 from backend.sql.session import CancelToken
 from backend.store.store import ControlStore
@@ -199,8 +200,7 @@ def press_ctrl_c(token: CancelToken) -> None:
 def compared(compute: Callable[[CancelToken], VersionDiff]) -> VersionDiff:
     """As the command has it computed."""
     differences = Differences(compute=lambda _lake, _question, token: compute(token))
-    no_lake: Any = None
-    return here(differences, no_lake, Question(NOWHERE, 0, 1))
+    return here(differences, Lake(load_settings()), Question(NOWHERE, 0, 1))
 
 
 def test_ctrl_c_is_an_interruption() -> None:
