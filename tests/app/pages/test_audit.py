@@ -150,7 +150,7 @@ def test_a_query_of_the_acts_shows_what_its_viewer_may_see(told: ControlStore, s
 
 
 def test_a_dashboards_tile_is_nobodys(told: ControlStore) -> None:
-    seen = lake_view(services.world(), "acts", None).to_pylist()
+    seen = lake_view(services.world(services.public_lake()), "acts", None).to_pylist()
     assert {row["detail"] for row in seen if row["action"] == "query"} == {HIDDEN}
     assert not [row for row in seen if row["action"].startswith("login")]
 
