@@ -78,7 +78,7 @@ def _keep_address(asks: HTTPConnection, message: Message) -> None:
         before = unquote(asks.cookies.get(_RETURN, ""))
         headers["Location"] = before if re.fullmatch(_PAGE, before) else "/"
         cookies = [text for text in headers.getlist("set-cookie") if text.startswith(f"{USER_COOKIE_NAME}=")]
-        failed = bool(asks.query_params) and all("Max-Age=0" in text for text in cookies)
+        failed = bool(asks.url.query) and all("Max-Age=0" in text for text in cookies)
     if failed:
         headers.append("Set-Cookie", _COOKIE.format(viewer.FAILED, 1, "/", 30))
     if asks.scope["scheme"] == "https":
