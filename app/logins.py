@@ -13,6 +13,7 @@ from hashlib import sha256
 
 from app import services
 from backend.errors import LoginRefusedError
+from backend.format import duration_text
 from backend.settings import AuthSettings
 from backend.stream_model.stream import AuditEntry
 
@@ -47,7 +48,7 @@ def read_login(claims: Mapping[str, object], auth: AuthSettings, now: datetime) 
     if not isinstance(issued, int | float) or not 0 < issued <= (now + _CLOCKS_DIFFER).timestamp():
         raise LoginRefusedError("the provider's token does not say when it was made, or its clock is wrong")
     if now >= datetime.fromtimestamp(issued, UTC) + timedelta(hours=auth.session_hours):
-        raise LoginRefusedError(f"your login has ended: it counted for {auth.session_hours:g} hours")
+        raise LoginRefusedError(f"your login has ended: it counted for {duration_text(auth.session_hours * 3600)}")
     person = claims.get(auth.name_claim)
     if not isinstance(person, str) or not clean_text(person):
         raise LoginRefusedError(f"the provider's token names nobody in `{auth.name_claim}`")

@@ -96,7 +96,7 @@ def test_a_page_that_is_open_when_its_login_ends_says_so_and_keeps_its_address(
     set_user(main, ANN, groups=["ops"], iat=int(time.time()) - 12 * 3_600 + 15)
     address = f"{weir.url}/stream?stream={NAME}"
     log_in(page, address)
-    asks_for_a_login(page, "Your login has ended: it counted for 12 hours")
+    asks_for_a_login(page, "Your login has ended: it counted for 12 h")
     set_user(main, ANN, groups=["ops"])
     page.get_by_role("button", name="Log in with Main").click()
     come_back(page, address)

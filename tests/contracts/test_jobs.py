@@ -80,6 +80,7 @@ def test_whoever_may_act_cancels_what_others_asked_for_and_nobody_else_does(
     assert looks.button(key="cancel_job").disabled
 
     monkeypatch.setenv("WEIR_UI__TRUSTED_PROXIES", '["127.0.0.1"]')
+    monkeypatch.setenv("WEIR_UI__USER_HEADER", "X-User")
     services.settings.clear()
     app.user = {"named_by_proxy": "ben"}
     press(again(app), "cancel_job")

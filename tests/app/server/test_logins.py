@@ -61,7 +61,7 @@ CLAIMS: dict[str, object] = {
         ({"iat": float("nan")}, "when it was made"),
         ({"iat": 1e300}, "when it was made"),
         ({"iat": NOW.timestamp() + 121}, "its clock is wrong"),
-        ({"iat": NOW.timestamp() - 12 * 3_600}, "has ended: it counted for 12 hours"),
+        ({"iat": NOW.timestamp() - 12 * 3_600}, "has ended: it counted for 12 h"),
         ({"email": None}, "names nobody in `email`"),
         ({"email": ["ann@example.com"]}, "names nobody"),
         ({"email": "  "}, "names nobody"),
@@ -270,7 +270,7 @@ def test_a_cookie_counts_as_signed_here_and_for_this_address(weir: Served) -> No
     assert {
         "your login was not made here",
         "the provider's token is for another application",
-        "your login has ended: it counted for 12 hours",
+        "your login has ended: it counted for 12 h",
     } <= refusals
 
 
@@ -338,7 +338,7 @@ def test_a_page_that_is_open_ends_with_its_login(weir: Served, ann: Person) -> N
     assert "log_out" in ids
     wait_until(lambda: not is_in(page(person)), "the login is too old", pause_s=0.5)
     ended = page(person, ids=ids, clicks=STOP)
-    assert NAME not in ended.text and "it counted for 12 hours" in ended.text
+    assert NAME not in ended.text and "it counted for 12 h" in ended.text
     assert weir.store.desired()[NAME].state is DesiredState.RUNNING
 
 
