@@ -14,7 +14,7 @@ from app import services, state, viewer
 from app.ui.export import ExportOffer, export_button
 from app.ui.lists import choose, facts
 from app.ui.view.acts import MOST_AUDIT, log_columns
-from backend.access import Access, permission
+from backend.access import Access, Role, permission
 from backend.sql.export import Exported, Format
 from backend.times import parse_time
 
@@ -33,7 +33,11 @@ def trail() -> None:
     asked = partial(store.audit_entries, where, since=begin, on=on or "*", seen_by=actor)
     rows, number = asked(limit=_MOST), state.get_int(state.AUDIT_ROW)
     names, columns = [str(row.id) for row in rows], log_columns(clock.now, services.settings().roots, of_all=True)
-    if opened := choose(columns, rows, key="audit", names=names, alt="The audit trail, newest first"):
+    if actor.role_for(None) is not Role.ADMIN:
+        st.caption("Yours, and what concerns tables and streams that you have a role for.")
+    if not rows:
+        st.info("**No row fits.** Widen *Since*, or clear a filter.", icon=":material/search_off:")
+    elif opened := choose(columns, rows, key="audit", names=names, alt="The audit trail, newest first"):
         state.set_params({state.AUDIT_ROW: opened})
         number = int(opened)
 
