@@ -5,9 +5,9 @@ the viewer can quote.
 """
 
 import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 
 import streamlit as st
 import structlog
@@ -15,8 +15,10 @@ import structlog
 from app import services, viewer
 from app.ui.view.words import markdown_safe, sentence
 from backend import errors
+from backend.caches import Lru
 from backend.redaction import without_secrets
 
+_AN_HOUR_S = 3_600.0
 _log = structlog.get_logger(__name__)
 
 # The most specific class first.
@@ -52,10 +54,15 @@ def boundary() -> Iterator[None]:
         show(exc)
 
 
-@st.cache_data(show_spinner=False, ttl=timedelta(hours=1), max_entries=1_000)
+_noted = services.once(lambda: Lru[tuple[str, str], float](1_000))  # refusals, and when each was written down
+
+
 def _note_refused(name: str, table: str, message: str) -> None:
     """Once an hour: who looks again and again does not fill the trail."""
-    services.note_refused(name, table, message)
+    at, before = time.monotonic(), _noted().get((name, table))
+    if before is None or at - before > _AN_HOUR_S:
+        _noted().put((name, table), at)
+        services.note_refused(name, table, message)
 
 
 def show(exc: errors.LakehouseError, *, meaning: str = "") -> None:

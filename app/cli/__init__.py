@@ -72,7 +72,6 @@ def _run(args: Sequence[str]) -> int:
     """Run the command line; every failure leaves as words and a code."""
     import typer  # late, so that Ctrl-C is heard from the first moment on
 
-    from app import services
     from app.cli.commands import app
     from app.cli.output import fail
     from backend.errors import LakehouseError, RowsRefusedError
@@ -81,6 +80,8 @@ def _run(args: Sequence[str]) -> int:
         result = typer.main.get_command(app).main(list(args), prog_name="weir", standalone_mode=False)
     except LakehouseError as exc:
         if isinstance(exc, RowsRefusedError):
+            from app import services
+
             services.note_refused(services.actor().name, exc.table, exc.message)
         return fail(exc.message, exc.hint, exc.exit_code)
     except (typer.Abort, EOFError) as exc:
